@@ -103,7 +103,6 @@ class Mixed(
     test_long_messages_both_ways_at_once = MessageConformance.test_long_messages_both_ways_at_once
     test_masks_and_arrays = IndexConformance.test_masks_and_arrays
     test_reset_of_some_slots = IndexConformance.test_reset_of_some_slots
-    test_same_seeds_same_trajectories = SeedingConformance.test_same_seeds_same_trajectories
     test_seed_sequence_gives_independent_streams = SeedingConformance.test_seed_sequence_gives_independent_streams
     test_seed_waits_for_the_next_reset = SeedingConformance.test_seed_waits_for_the_next_reset
     test_all_engines_go_on_alike = OnErrorConformance.test_all_engines_go_on_alike
@@ -138,7 +137,6 @@ class Starts(LifecycleConformance, StartConformance):
     test_values_that_do_not_pickle = AttributeConformance.test_values_that_do_not_pickle
     test_wrappers_keep_their_state = AttributeConformance.test_wrappers_keep_their_state
     test_what_its_own_process_alone_can_unpickle = ValueConformance.test_what_its_own_process_alone_can_unpickle
-    test_same_seeds_same_trajectories = SeedingConformance.test_same_seeds_same_trajectories
 
 
 class TestStarts(
@@ -163,7 +161,6 @@ class Spawns:
     test_close_is_asked_of_every_env_once = LifecycleConformance.test_close_is_asked_of_every_env_once
     test_closures_and_lambdas_travel = ErrorConformance.test_closures_and_lambdas_travel
     test_env_functions_that_do_not_pickle = ErrorConformance.test_env_functions_that_do_not_pickle
-    test_same_seeds_same_trajectories = SeedingConformance.test_same_seeds_same_trajectories
     test_spaces_that_differ = ErrorConformance.test_spaces_that_differ
     test_with_statement = LifecycleConformance.test_with_statement
 

@@ -146,11 +146,6 @@ class ActionConformance(Conformance):
             vec.recv(2)
         assert vec.get_attr("seen") == list(witnesses(space, batch))
 
-    def test_discrete_with_a_start(self, make: Make) -> None:
-        vec = make([functools.partial(SampledEnv, spaces.Discrete(3), spaces.Discrete(3, start=-1))] * 2)
-        vec.reset(seed=0)
-        vec.step([-1, 1])
-
 
 def witnesses(space: spaces.Space[Any], batch: Any) -> Any:
     """Return the actions that the envs of Gymnasium's SyncVectorEnv receive from a batch."""

@@ -6,7 +6,6 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from vecenvs.errors import EnvError
@@ -94,15 +93,6 @@ class AutoresetConformance(Conformance):
         assert "terminal_observation" not in infos[0]
         assert vec.get_attr("steps") == [2, 2], "the action was ignored"
 
-    def test_truncated_and_terminated_is_no_time_limit(self, make: Make) -> None:
-        vec = make(counting_fns(2, length=1, ends="both"))
-        vec.reset()
-        _, _, dones, infos = vec.step([0, 0])
-        assert dones.all()
-        assert vec.terminated.all()
-        assert vec.truncated.all()
-        assert infos[0]["TimeLimit.truncated"] is False
-
     def test_what_infos_claim_of_an_end_does_not_count(self, make: Make) -> None:
         """TimeLimit.truncated follows the env's flags."""
         vec = make([functools.partial(ClaimingEnv, tag, tag != 1) for tag in range(4)])
@@ -165,14 +155,3 @@ class AutoresetConformance(Conformance):
         both.reset([0, 1], seed=[8, 9])
         both.run(1)
         assert both.vec.terminated.tolist() == [False, False, True, False]
-
-    def test_flags_are_the_callers(self, make: Make) -> None:
-        vec = make(counting_fns(2, length=1))
-        vec.reset()
-        vec.step([0, 0])
-        flags = vec.terminated
-        flags[:] = False
-        assert vec.terminated.all()
-        vec.step([0, 0])
-        assert isinstance(vec.truncated, np.ndarray)
-        assert not flags.any()

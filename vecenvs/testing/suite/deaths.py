@@ -155,13 +155,6 @@ class DeathConformance(Conformance):
         expect_death(caught.value, "exit")
 
     @PROMPT
-    def test_in_an_autoreset(self, make: Make) -> None:
-        vec = make(dying_fns(where="reset", at=2, length=1))
-        vec.reset()
-        with pytest.raises(WorkerDied):
-            vec.step([0] * 4)
-
-    @PROMPT
     @pytest.mark.parametrize("how", ["exit", "kill"])
     def test_while_being_made(self, make: Make, how: str, tmp_path: Path) -> None:
         """The constructor raises, though env 2 is never made, and leaves nothing behind (fixture no_leaks)."""
@@ -171,15 +164,6 @@ class DeathConformance(Conformance):
             make(fns)
         assert "have not been made" in str(caught.value)
         expect_death(caught.value, how)
-
-    @PROMPT
-    def test_in_a_method(self, make: Make) -> None:
-        vec = make(dying_fns(where="never"))
-        vec.reset()
-        vec.step([0] * 4)
-        with pytest.raises(WorkerDied) as caught:
-            vec.env_method("exit_now", indices=[0])
-        expect_death(caught.value, "exit")
 
     @PROMPT
     def test_beside_a_call_that_needs_other_workers(self, make: Make, tmp_path: Path) -> None:

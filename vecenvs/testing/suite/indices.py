@@ -45,13 +45,6 @@ class IndexConformance(Conformance):
         assert vec.reset(0)[:, 0].tolist() == [0]
         assert vec.get_attr("episode") == [3, 3, 2, 4]
 
-    def test_reset_infos_change_only_where_reset(self, make: Make) -> None:
-        vec = make(counting_fns(3))
-        vec.reset()
-        vec.reset([1])
-        assert [info["episode"] for info in vec.reset_infos] == [1, 2, 1]
-        assert all(info["episode_start"] is True for info in vec.reset_infos)
-
     def test_no_slot_at_all(self, make: Make) -> None:
         vec = make(counting_fns(3))
         vec.reset()

@@ -141,12 +141,17 @@ class LifecycleConformance(Conformance):
             held.clear()
         assert counts[1] == counts[2]
 
-    def test_close_is_asked_of_every_env_once(self, make: Make, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("when", ["made", "reset", "stepping"])
+    def test_close_is_asked_of_every_env_once(self, make: Make, when: str, tmp_path: Path) -> None:
         closed = tmp_path / "closed"
         vec = make(counting_fns(4, closed_file=closed))
-        vec.reset()
+        if when != "made":
+            vec.reset()
+        if when == "stepping":
+            vec.step_async([0] * 4)
         vec.close()
         vec.close()
+        assert vec.closed
         assert sorted(closed.read_text().split()) == ["0", "1", "2", "3"]
 
     def test_with_statement(self, make: Make) -> None:
@@ -157,18 +162,6 @@ class LifecycleConformance(Conformance):
             vec.reset()
             raise ZeroDivisionError
         assert vec.closed
-
-    def test_close_before_reset(self, make: Make) -> None:
-        make(counting_fns(2)).close()
-
-    def test_close_mid_step(self, make: Make, tmp_path: Path) -> None:
-        closed = tmp_path / "closed"
-        vec = make(counting_fns(4, closed_file=closed))
-        vec.reset()
-        vec.step_async([0] * 4)
-        vec.close()
-        assert vec.closed
-        assert sorted(closed.read_text().split()) == ["0", "1", "2", "3"]
 
     def test_close_after_an_error(self, make: Make) -> None:
         vec = make([functools.partial(FailingEnv, tag) for tag in range(4)])

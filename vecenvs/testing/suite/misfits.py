@@ -28,39 +28,28 @@ class FrameEnv(CountingEnv):
 
 
 class OddEnv(CountingEnv):
-    """An env with misfits by `odd`: a "reward" or "both" in step 1, an observation in the second "reset"."""
+    """An env with `odd` values, by name, in its row: from step `at` on, or with `until` up to that step.
 
-    def __init__(self, tag: int, odd: str, length: int = 5) -> None:
+    With "reset" they are those of its second reset, its "obs" or "info".
+    """
+
+    def __init__(
+        self, tag: int, odd: dict[str, Any], at: int = 2, until: int = 99, where: str = "step", length: int = 99
+    ) -> None:
         super().__init__(tag, length)
-        self.odd = odd
+        self.odd, self.at, self.until, self.where = odd, at, until, where
 
-    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
-        obs, info = super().reset(**given)
-        return (np.zeros(9) if self.odd == "reset" and self.episode == 2 else obs), info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        obs, reward, terminated, truncated, info = super().step(action)
-        odd = self.odd if self.steps == 1 else ""
-        return (
-            np.zeros(9) if odd == "both" else obs,
-            "much" if odd in ("reward", "both") else reward,
-            terminated,
-            truncated,
-            info,
-        )
-
-
-class WithOdd(CountingEnv):
-    """An env with `odd` in place of its reward or one of its flags, as `part` says, from step `at` on."""
-
-    def __init__(self, tag: int, part: str, odd: Any, at: int = 2) -> None:
-        super().__init__(tag, 99)
-        self.part, self.odd, self.at = part, odd, at
+    def reset(self, **given: Any) -> Any:
+        first = dict(zip(("obs", "info"), super().reset(**given), strict=True))
+        if self.where == "reset" and self.episode == 2:
+            first |= self.odd
+        return tuple(first.values())
 
     def step(self, action: Any) -> Any:
-        obs, reward, terminated, truncated, info = super().step(action)
-        row = {"reward": reward, "terminated": terminated, "truncated": truncated}
-        return obs, *(row | ({self.part: self.odd} if self.t >= self.at else {})).values(), info
+        row = dict(zip(("obs", "reward", "terminated", "truncated", "info"), super().step(action), strict=True))
+        if self.where == "step" and self.at <= self.steps <= self.until:
+            row |= self.odd
+        return tuple(row.values())
 
 
 class WideEnv(CountingEnv):
@@ -88,22 +77,6 @@ class Talkative(gymnasium.ObservationWrapper[Any, Any, Any]):
         return {"more": "?", "counts": observation, "inner": {"tag": observation[0], "debug": object()}}
 
 
-class OddInfoEnv(CountingEnv):
-    """An env with `odd` as its info: in "step" or "reset", as `where` says, the second time."""
-
-    def __init__(self, tag: int, where: str, odd: Any) -> None:
-        super().__init__(tag, 99)
-        self.where, self.odd = where, odd
-
-    def reset(self, **given: Any) -> Any:
-        obs, info = super().reset(**given)
-        return obs, self.odd if self.where == "reset" and self.episode == 2 else info
-
-    def step(self, action: Any) -> Any:
-        *row, info = super().step(action)
-        return *row, self.odd if self.where == "step" and self.steps == 2 else info
-
-
 class MisfitConformance(Conformance):
     """EnvError for observations, rewards and flags that do not fit."""
 
@@ -120,7 +93,7 @@ class MisfitConformance(Conformance):
     @pytest.mark.parametrize("odd", [None, "1.5", b"1", 1j, [], [1.0, 2.0]], ids=repr)
     def test_rewards_that_are_no_numbers(self, make: Make, odd: Any) -> None:
         """NumPy would read None as NaN and "1.5" as 1.5."""
-        vec = make([functools.partial(WithOdd, tag, "reward", odd if tag == 2 else 0.25) for tag in range(4)])
+        vec = make([functools.partial(OddEnv, tag, {"reward": odd if tag == 2 else 0.25}) for tag in range(4)])
         vec.reset()
         vec.step([0] * 4)
         with pytest.raises(EnvError, match=r"env 2 .*its reward is ") as caught:
@@ -131,7 +104,7 @@ class MisfitConformance(Conformance):
 
     @pytest.mark.parametrize("number", [2, True, np.float32(0.5), np.array(0.5), np.array([0.5]), [0.5], np.int8(-3)])
     def test_rewards_of_any_kind_of_number(self, make: Make, number: Any) -> None:
-        vec = make([functools.partial(WithOdd, tag, "reward", number, 1) for tag in range(2)])
+        vec = make([functools.partial(OddEnv, tag, {"reward": number}, 1) for tag in range(2)])
         vec.reset()
         assert vec.step([0, 0])[1].tolist() == [float(np.asarray(number).item())] * 2
 
@@ -139,7 +112,7 @@ class MisfitConformance(Conformance):
     @pytest.mark.parametrize("odd", [None, "no", "", float("nan"), 0.0, 1.0, 2, [], {}], ids=repr)
     def test_flags_that_are_neither_true_nor_false(self, make: Make, part: str, odd: Any) -> None:
         """Some are true in Python and some false, so the env's intention is unknown."""
-        vec = make([functools.partial(WithOdd, tag, part, odd if tag == 2 else False) for tag in range(4)])
+        vec = make([functools.partial(OddEnv, tag, {part: odd if tag == 2 else False}) for tag in range(4)])
         vec.reset()
         vec.step([0] * 4)
         with pytest.raises(EnvError, match=rf"env 2 .*{part} must be True or False, not ") as caught:
@@ -152,7 +125,7 @@ class MisfitConformance(Conformance):
     @pytest.mark.parametrize("part", ["terminated", "truncated"])
     @pytest.mark.parametrize("flag", [np.bool_(True), 1, np.int64(1), np.array(True), np.array([True])], ids=repr)
     def test_flags_of_other_types(self, make: Make, part: str, flag: Any) -> None:
-        vec = make([functools.partial(WithOdd, 0, part, flag), functools.partial(WithOdd, 1, part, flag == 0)])
+        vec = make([functools.partial(OddEnv, tag, {part: (flag, flag == 0)[tag]}) for tag in range(2)])
         vec.reset()
         vec.step([0, 0])
         assert vec.step([0, 0])[2].tolist() == [True, False]
@@ -214,7 +187,7 @@ class MisfitConformance(Conformance):
     @pytest.mark.parametrize("mode", ["same_step", "next_step", "async", "disabled"])
     def test_an_odd_reward_at_an_end(self, make: Make, mode: str) -> None:
         """The row and the end are dropped. The env is refused until the caller resets it; no autoreset does."""
-        vec = make([functools.partial(OddEnv, 0, "reward", 1), CountingEnv], autoreset=mode)
+        vec = make([functools.partial(OddEnv, 0, {"reward": "much"}, 1, 1, length=1), CountingEnv], autoreset=mode)
         vec.reset()
         with pytest.raises(EnvError, match="reward.*much") as caught:
             vec.step([0, 0])
@@ -224,7 +197,8 @@ class MisfitConformance(Conformance):
 
     def test_two_things_wrong_with_one_row(self, make: Make) -> None:
         """One error reports both."""
-        vec = make([functools.partial(make_within_dict, functools.partial(OddEnv, tag, "both")) for tag in range(4)])
+        fns = [functools.partial(OddEnv, tag, {"obs": np.zeros(9), "reward": "much"}, 1) for tag in range(4)]
+        vec = make([functools.partial(make_within_dict, fn) for fn in fns])
         vec.reset()
         with pytest.raises(EnvError) as caught:
             vec.step([0] * 4)
@@ -232,7 +206,8 @@ class MisfitConformance(Conformance):
 
     def test_an_autoreset_that_gives_a_misfit(self, make: Make) -> None:
         """No episode has begun: `reset_infos` still belongs to the one before."""
-        vec = make([functools.partial(OddEnv, tag, "reset" if tag == 1 else "", 1) for tag in range(4)])
+        fns = [functools.partial(OddEnv, tag, {"obs": np.zeros(9)}, where="reset", length=1) for tag in range(4)]
+        vec = make([fns[1] if tag == 1 else functools.partial(CountingEnv, tag, 1) for tag in range(4)])
         vec.reset()
         with pytest.raises(EnvError, match="shape") as caught:
             vec.step([0] * 4)
@@ -242,7 +217,8 @@ class MisfitConformance(Conformance):
     @pytest.mark.parametrize("where", ["step", "reset"])
     @pytest.mark.parametrize("odd", ["text", [("key", 1)], 5, np.ones(3)], ids=["text", "pairs", "number", "array"])
     def test_infos_that_are_no_dicts(self, make: Make, where: str, odd: Any) -> None:
-        vec = make([CountingEnv, functools.partial(OddInfoEnv, 1, where, odd), functools.partial(CountingEnv, 2)])
+        wrong = functools.partial(OddEnv, 1, {"info": odd}, until=2, where=where)
+        vec = make([CountingEnv, wrong, functools.partial(CountingEnv, 2)])
         vec.reset()
         vec.step([0] * 3)
         call = functools.partial(vec.step, [0] * 3) if where == "step" else vec.reset

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vecenvs.errors import AlreadySteppingError, EnvError, NotSteppingError
+from vecenvs.errors import EnvError, NotSteppingError
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import NESTED, CountingEnv, FailingEnv, SampledEnv, counting_fns
 from vecenvs.testing.oracle import PlainLoop
@@ -99,16 +99,6 @@ class SubsetConformance(Conformance):
             assert_same(batch.rewards, np.array([row.reward for row in rows], np.float32), "rewards")
             assert_same(batch.infos, [row.info for row in rows], "infos")
 
-    def test_a_group_leaves_the_others(self, make: Make) -> None:
-        """Its rows come in its own order; rows of other envs stay for later calls."""
-        vec = make(counting_fns(4))
-        vec.reset()
-        vec.send([0] * 4)
-        assert vec.recv(indices=[3, 0]).indices.tolist() == [3, 0]
-        vec.send([0], [0])
-        assert vec.recv(indices=[1]).indices.tolist() == [1]
-        assert sorted(vec.recv(2).indices.tolist()) == [0, 2]
-
     def test_a_group_whose_envs_raise(self, make: Make) -> None:
         """One error for all of them, with the rows of the others."""
         vec = make([functools.partial(FailingEnv, i, at=1 if i in (0, 3) else 99) for i in range(5)])
@@ -124,15 +114,6 @@ class SubsetConformance(Conformance):
             vec.recv()
         vec.reset([0, 3])
         assert vec.step([0] * 5)[0].shape[0] == 5
-
-    def test_groups_that_overlap(self, make: Make) -> None:
-        vec = make(counting_fns(5))
-        vec.reset()
-        vec.send([0] * 3, [0, 2, 4])
-        with pytest.raises(AlreadySteppingError, match="4"):
-            vec.send([0] * 2, [3, 4])
-        assert sorted(vec.recv(3).indices.tolist()) == [0, 2, 4]
-        assert vec.get_attr("t") == [1, 0, 1, 0, 1]
 
     def test_groups_without_rows(self, make: Make) -> None:
         vec = make(counting_fns(4))
