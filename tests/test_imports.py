@@ -27,9 +27,9 @@ LAYERS = [
     ("pool wrappers plots", "the caller's side of any engine; wrappers of VecEnvs and envs; curves"),
     ("backends", "launch and supervise workers: in process, as processes, MPI ranks or Ray actors"),
     (
-        "make mpi views agents replay",
-        "`make_vec_env`; SPMD helpers and mpirun; VecEnvs as others see them; envs of several agents; the replay "
-        "buffer between actors",
+        "make mpi views agents evaluation replay",
+        "`make_vec_env`; SPMD helpers and mpirun; VecEnvs as others see them; envs of several agents; episodes of "
+        "a policy; the replay buffer between actors",
     ),
     ("compat bench", "other libraries' names; measuring"),
     ("cli __main__", "the command line"),
@@ -37,11 +37,11 @@ LAYERS = [
 # How many lines of Python each room may have. One that needs more takes them from another one.
 ROOT_FILES, BENCHMARKS = "(root)", "benchmarks"
 BUDGETS = {
-    ROOT_FILES: 1_892,
+    ROOT_FILES: 1_898,
     "batch _native": 2_185,
     "transport": 2_639,
     "worker": 4_272,
-    "pool": 3_563,
+    "pool": 3_564,
     "backends": 3_762,
     "mpi make": 1_908,
     "views wrappers compat": 6_327,
@@ -49,7 +49,7 @@ BUDGETS = {
     "bench cli plots": 3_591,
     "testing": 9_589,
     BENCHMARKS: 7_171,
-    "agents": 1_782,
+    "agents evaluation": 2_132,
 }
 PAGES = [ROOT.parent / "docs" / "design.md", ROOT.parent / "CONTRIBUTING.md"]
 TABLE = re.compile(r"(?<=<!-- layers -->\n).*?(?=<!-- /layers -->)", re.DOTALL)

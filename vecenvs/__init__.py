@@ -47,10 +47,13 @@ if TYPE_CHECKING:  # `_LATER` for type checkers and editors
     from vecenvs.agents import MultiAgentVecEnv, make_multi_agent
     from vecenvs.backends.mpi import MpiVecEnv
     from vecenvs.backends.ray import RayVecEnv
+    from vecenvs.evaluation import Evaluation, evaluate
     from vecenvs.views import as_gymnasium, as_pfrl, as_sb3, as_tianshou, from_gymnasium
 
 # Names whose modules are imported when a program first asks for the name.
 _LATER = {
+    "Evaluation": "vecenvs.evaluation",
+    "evaluate": "vecenvs.evaluation",
     "MultiAgentVecEnv": "vecenvs.agents",
     "make_multi_agent": "vecenvs.agents",
     "MpiVecEnv": "vecenvs.backends.mpi",
@@ -70,6 +73,7 @@ __all__ = [
     "ClosedError",
     "DummyVecEnv",
     "EnvError",
+    "Evaluation",
     "Monitor",
     "MpiVecEnv",
     "MultiAgentVecEnv",
@@ -98,6 +102,7 @@ __all__ = [
     "as_pfrl",
     "as_sb3",
     "as_tianshou",
+    "evaluate",
     "from_gymnasium",
     "info_columns",
     "make_multi_agent",

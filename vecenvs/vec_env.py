@@ -546,7 +546,8 @@ class VecEnv(abc.ABC):
         """Describe this VecEnv and count what it has done.
 
         Returns:
-            "backend", "num_envs", "num_workers", "autoreset" and what the engine adds. Counted since construction:
+            "backend", "num_envs", how many of them are "batched", "num_workers", "autoreset" and what the engine adds.
+            Counted since construction:
             "steps" of all envs in lock-step, "received" rows that recv and reset returned, "resets" of envs that were
             asked for (no autoresets), "restarts" of workers. "workers" is a list with a dict for each worker: "slots",
             the indices of its envs; "pid" and "host", the id of its process and the name of that one's machine (None

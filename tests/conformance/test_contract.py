@@ -20,6 +20,8 @@ from vecenvs.testing.suite import (
     EpisodeSeedConformance,
     EpisodeSeedWorkerConformance,
     ErrorConformance,
+    EvaluateConformance,
+    EvaluateWorkerConformance,
     IndexConformance,
     InfoConformance,
     InterruptConformance,
@@ -101,6 +103,8 @@ class Mixed(
     test_any_subset_in_any_order = EpisodeSeedConformance.test_any_subset_in_any_order
     test_a_list_gives_one_each = SeedingConformance.test_a_list_gives_one_each
     test_long_messages_both_ways_at_once = MessageConformance.test_long_messages_both_ways_at_once
+    test_evaluate_equals_a_bare_loop = EvaluateConformance.test_evaluate_equals_a_bare_loop
+    test_evaluate_and_ctrl_c = EvaluateConformance.test_evaluate_and_ctrl_c
     test_masks_and_arrays = IndexConformance.test_masks_and_arrays
     test_reset_of_some_slots = IndexConformance.test_reset_of_some_slots
     test_seed_sequence_gives_independent_streams = SeedingConformance.test_seed_sequence_gives_independent_streams
@@ -214,7 +218,7 @@ class TestWorkers(
     matrix = "running"
 
 
-class TestRestarts(OnConfigurations, RestartConformance, EpisodeSeedWorkerConformance):
+class TestRestarts(OnConfigurations, RestartConformance, EpisodeSeedWorkerConformance, EvaluateWorkerConformance):
     """Workers that take the places of others."""
 
     matrix = "workers"

@@ -282,6 +282,7 @@ class PoolBase(VecEnv):
         return {
             "backend": type(self).__name__,
             "num_envs": self.num_envs,
+            "batched": sum(map(len, self._hosts.batched)),
             "num_workers": len(self._shards),
             "workers": (workers := self._workers.describe(self._recovery.by_worker, self._waiting.errors)),
             "transports": dict(Counter(each["transport"] for each in workers)),

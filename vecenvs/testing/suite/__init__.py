@@ -33,6 +33,7 @@ from vecenvs.testing.suite.batched_workers import BatchedWorkerConformance
 from vecenvs.testing.suite.deaths import DeathConformance
 from vecenvs.testing.suite.episode_seeds import EpisodeSeedConformance, EpisodeSeedWorkerConformance
 from vecenvs.testing.suite.errors import ErrorConformance
+from vecenvs.testing.suite.evaluating import EvaluateConformance, EvaluateWorkerConformance
 from vecenvs.testing.suite.indices import IndexConformance
 from vecenvs.testing.suite.infos import InfoConformance
 from vecenvs.testing.suite.interfaces import InterfaceConformance
@@ -69,6 +70,7 @@ class RuleConformance(
     EpisodeSeedConformance,
     OnErrorConformance,
     OnEpisodeConformance,
+    EvaluateConformance,
     IndexConformance,
     SubsetConformance,
     ArgumentConformance,
@@ -105,6 +107,7 @@ class WorkerConformance(
     AftermathConformance,
     RestartConformance,
     EpisodeSeedWorkerConformance,
+    EvaluateWorkerConformance,
     RecoveryConformance,
     TimeoutConformance,
     OrderConformance,

@@ -1,0 +1,48 @@
+"""What `evaluate` takes as a policy."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from vecenvs.batch.actions import whole_numbers
+
+Choose = Callable[[Any, NDArray[Any], NDArray[Any]], Any]  # (obs, indices, started) -> actions
+
+_FORMS = "a policy is a function policy(obs) or policy(obs, indices, started), or has predict(obs, deterministic=...)"
+
+
+def chooser(policy: Any, space: spaces.Space[Any], deterministic: bool) -> Choose:
+    """Return a policy of any form as a function of observations, envs, and whether episodes have begun."""
+    predict = getattr(policy, "predict", None)
+    if callable(predict):
+
+        def predicted(obs: Any, *_: Any) -> Any:
+            actions, state = predict(obs, deterministic=deterministic)
+            if state is not None:
+                raise ValueError(
+                    f"{type(policy).__name__} has a state, which it needs again at the env's next step: give a "
+                    "function policy(obs, indices, started) that keeps one for each env"
+                )
+            return whole_numbers(space, actions)
+
+        return predicted
+    if not callable(policy):
+        raise TypeError(f"{_FORMS}, unlike {policy!r}")
+    if not deterministic:
+        raise ValueError("deterministic=False is for a policy with predict: a function chooses actions as it likes")
+    function: Callable[..., Any] = policy
+    try:
+        parameters = inspect.signature(policy).parameters.values()
+    except ValueError:  # compiled code without a signature
+        return lambda obs, *_: function(obs)
+    needed = [each for each in parameters if each.kind <= each.POSITIONAL_OR_KEYWORD and each.default is each.empty]
+    if len(needed) == 3:
+        return function
+    if len(needed) == 2 or len(needed) > 3:
+        raise TypeError(f"{_FORMS}, but this function takes {', '.join(each.name for each in needed)}")
+    return lambda obs, *_: function(obs)
