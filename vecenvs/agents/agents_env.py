@@ -12,15 +12,7 @@ from typing import Any
 import gymnasium as gym
 
 from vecenvs.agents.agents_row import AgentsRow
-from vecenvs.agents.roster import (
-    ACTS,
-    PRESENT,
-    STARTED,
-    TERMINATED,
-    TRUNCATED,
-    Groups,
-    roster_of,
-)
+from vecenvs.agents.roster import ACTS, PRESENT, STARTED, TERMINATED, TRUNCATED, Groups, roster_of
 from vecenvs.batch.values import shown
 
 ALL = "__all__"
@@ -81,7 +73,7 @@ class AgentsEnv(gym.Env[dict[str, Any], dict[str, Any]]):
                 raise TypeError(f"{type(self.env).__name__}.reset() must return observations and infos by agent")
             obs, infos = (self._dict("reset", part) for part in first)
             for agent, value in obs.items():
-                self._row.writer(agent)(value, PRESENT | STARTED | ACTS)
+                self._row.write(agent, value, PRESENT | STARTED | ACTS)
                 self._alive[agent] = None
             self._acting = list(obs)
         self._row.finish()
@@ -110,17 +102,16 @@ class AgentsEnv(gym.Env[dict[str, Any], dict[str, Any]]):
 
     def _step_all(self, action: dict[str, Any]) -> ByAgent:
         row, alive = self._row, self._alive
-        result = self.env.step(row.actions(action, self._acting))
-        if type(result) is not tuple or len(result) != 5 or not all(isinstance(part, Mapping) for part in result):
-            raise TypeError(
-                f"{type(self.env).__name__}.step() must return five dicts by agent (observations, rewards, "
-                f"terminations, truncations, infos), not {shown(result)}"
-            )
-        parts: tuple[ByAgent, ...] = result
-        obs, rewards, ended, cut, infos = parts
+        obs, rewards, ended, cut, infos = self._five(self.env.step(row.actions(action, self._acting)))
         there = None if ALL in ended or ALL in cut else self._there()
+        if (
+            len(self._acting) == len(row.everyone)
+            and not (any(ended.values()) or any(cut.values()))
+            and (there is None or there.issuperset(row.everyone))
+            and row.write_all(obs, rewards)
+        ):
+            return infos
         acting: list[Any] = []
-        writers = row.writers
         for agent, value in obs.items():
             if agent in alive:
                 flags = PRESENT
@@ -133,7 +124,7 @@ class AgentsEnv(gym.Env[dict[str, Any], dict[str, Any]]):
             if (there is None or agent in there) and not (ended.get(agent) or cut.get(agent)):
                 flags |= ACTS
                 acting.append(agent)
-            writers[agent](value, flags)
+            row.write(agent, value, flags)
         self._take_rewards(rewards, obs)
         if len(acting) < len(alive) or ended.get(ALL) or cut.get(ALL):
             self._end_some(ended, cut, there)
@@ -215,7 +206,7 @@ class AgentsEnv(gym.Env[dict[str, Any], dict[str, Any]]):
             flags = PRESENT if agent in self._met else PRESENT | STARTED
             self._met.add(agent)
             if ended or cut:
-                row.writer(agent)(obs, flags)
+                row.write(agent, obs, flags)
                 row.add_reward(agent, reward)
                 self._end(agent, TERMINATED if ended else TRUNCATED)
                 self._met.discard(agent)
@@ -223,7 +214,7 @@ class AgentsEnv(gym.Env[dict[str, Any], dict[str, Any]]):
                 continue
             if self._first_ends and row.ends:
                 break
-            row.writer(agent)(obs, flags | ACTS)
+            row.write(agent, obs, flags | ACTS)
             row.add_reward(agent, reward)
             self._acting = [agent]
             return infos
@@ -237,10 +228,19 @@ class AgentsEnv(gym.Env[dict[str, Any], dict[str, Any]]):
             raise TypeError(f"{type(self.env).__name__}.{method}() must return dicts by agent, not {shown(value)}")
         return value  # type: ignore[return-value]
 
+    def _five(self, result: Any) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
+        if (
+            type(result) is not tuple
+            or len(result) != 5
+            or not ({*map(type, result)} == {dict} or all(isinstance(part, Mapping) for part in result))
+        ):
+            raise TypeError(
+                f"{type(self.env).__name__}.step() must return five dicts by agent (observations, rewards, "
+                f"terminations, truncations, infos), not {shown(result)}"
+            )
+        return result
+
 
 def _shown(infos: ByAgent) -> dict[str, Any]:
     """Return the slot's info: the infos of agents that have something in theirs."""
-    for info in infos.values():
-        if info:
-            return {AGENTS: {agent: info for agent, info in infos.items() if info}}
-    return {}
+    return {AGENTS: {agent: info for agent, info in infos.items() if info}} if any(infos.values()) else {}

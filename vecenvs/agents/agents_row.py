@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
+from gymnasium.vector.utils import create_empty_array
 
 from vecenvs.agents.roster import ACTS, FLAGS, MASKS, PRESENT, REWARDS, Roster
 from vecenvs.batch.layout import SpaceLayout, coerce
-
-Write = Callable[[Any, int], None]
 
 
 class AgentsRow:
@@ -22,40 +21,69 @@ class AgentsRow:
 
     Attributes:
         value: the row, a value of `roster.observation_space`.
-        writers: by agent, the function that writes its observation and flags.
+        everyone: all agents.
         ends: the flags with which agents have ended on this row.
     """
 
     def __init__(self, roster: Roster) -> None:
-        self.value: dict[str, Any] = _zeros(roster.observation_space)
+        self.everyone = roster.agents
         self.ends: set[int] = set()
-        self._roster = roster
-        self._index = {agent: k for k, agent in enumerate(roster.agents)}
+        count = len(self.everyone)
+        spaces = roster.observation_spaces
+        self.value: dict[str, Any] = {
+            name: create_empty_array(space, len(roster.groups[name]), np.zeros) for name, space in spaces.items()
+        }
+        self.value[REWARDS], self.value[FLAGS] = np.zeros(count), np.zeros(count, np.uint8)
+        if roster.masked:
+            self.value[MASKS] = {
+                name: create_empty_array(space, len(roster.groups[name]), np.zeros)
+                for name, space in roster.masked.items()
+            }
+        self._index = {agent: k for k, agent in enumerate(self.everyone)}
+        self._groups = [_GroupRows(roster, name, self.value) for name in roster.groups]
+        self._places = {agent: (group, k) for group in self._groups for k, agent in enumerate(group.members)}
         self._flags = memoryview(self.value[FLAGS])
         self._rewards: Any = memoryview(self.value[REWARDS])
-        self._none = bytes(len(self._flags))
-        self._no_rewards = np.zeros(len(self._index))
+        self._reward_bytes = self._rewards.cast("B")
+        self._pack_rewards = struct.Struct(f"{count}d").pack
+        self._none, self._all = bytes(count), bytes([PRESENT | ACTS] * count)
         self._last = self._none  # the flags of the row before
-        self._clearers: dict[Any, Callable[[], None]] = {}
-        self.writers: dict[Any, Write] = {agent: self._writer_of(agent) for agent in roster.agents}
-        self._layouts = {name: SpaceLayout(space) for name, space in roster.action_spaces.items()}
 
     def clear(self) -> None:
         """Begin another row."""
         self._last = bytes(self._flags)
         self._flags[:] = self._none
-        self.value[REWARDS][:] = self._no_rewards
+        self._reward_bytes[:] = bytes(len(self._reward_bytes))
         self.ends.clear()
 
     def known(self, agent: Any) -> Any:
         """Return the agent; ValueError if the env had not named it."""
         if agent not in self._index:
-            raise ValueError(f"agent {agent!r} is not in possible_agents, {self._roster.agents}")
+            raise ValueError(f"agent {agent!r} is not in possible_agents, {self.everyone}")
         return agent
 
-    def writer(self, agent: Any) -> Write:
-        """Return the function that writes an agent's observation and flags; ValueError for an unknown agent."""
-        return self.writers[self.known(agent)]
+    def write(self, agent: Any, obs: Any, flag: int) -> None:
+        """Write an agent's observation and flags; ValueError for an unknown agent."""
+        group, k = self._places[self.known(agent)]
+        try:
+            group.write(k, obs)
+        except (TypeError, ValueError, KeyError) as problem:
+            raise type(problem)(f"agent {agent!r}: {problem}") from None
+        self._flags[self._index[agent]] = flag
+
+    def write_all(self, obs: Mapping[Any, Any], rewards: Mapping[Any, Any]) -> bool:
+        """Write a row on which all agents are present and act; False if they are not, or for values of other types."""
+        try:
+            if not len(obs) == len(rewards) == len(self.everyone):
+                return False
+            packed = self._pack_rewards(*[rewards[agent] for agent in self.everyone])
+            if not all(group.write_all(obs) for group in self._groups):
+                return False
+        except (struct.error, TypeError, ValueError, KeyError, AttributeError, BufferError):
+            return False  # what is wrong is said where agents are written one by one
+        self._reward_bytes[:] = packed
+        self._flags[:] = self._all
+        return True
 
     def end(self, agent: Any, flag: int) -> None:
         """Note that an agent has ended on this row."""
@@ -72,72 +100,70 @@ class AgentsRow:
 
     def finish(self) -> float:
         """Put zeros in the place of observations that only the last row had. Return the sum of the rewards."""
-        for agent, was, now in zip(self._index, self._last, self._flags, strict=True):
-            if was & PRESENT and not now & PRESENT:
-                self._clearers[agent]()
+        if self._last != self._flags:
+            for (group, k), was, now in zip(self._places.values(), self._last, self._flags, strict=True):
+                if was & PRESENT and not now & PRESENT:
+                    group.clear(k)
         return float(sum(self._rewards))
 
-    def actions(self, batch: dict[str, Any], agents: Iterable[Any]) -> dict[Any, Any]:
+    def actions(self, batch: dict[str, Any], agents: Sequence[Any]) -> dict[Any, Any]:
         """Return the actions of agents."""
-        leaves = {name: [list(leaf) for leaf in self._layouts[name].flatten(part)] for name, part in batch.items()}
-        places = self._roster.places
-        found = {}
-        for agent in agents:
-            name, k = places[agent]
-            layout, parts = self._layouts[name], leaves[name]
-            found[agent] = parts[0][k] if layout.is_flat else layout.unflatten([part[k] for part in parts])
-        return found
+        found: dict[Any, Any] = {}
+        for group in self._groups:
+            found.update(zip(group.members, group.actions(batch[group.name]), strict=True))
+        return found if agents == self.everyone else {agent: found[agent] for agent in agents}
 
-    def _writer_of(self, agent: Any) -> Write:
-        """Return the function that writes an agent's observation and flags; keep one that clears the first."""
-        name, k = self._roster.places[agent]
-        layout = SpaceLayout(self._roster.observation_spaces[name])
-        parts = [(leaf, array[k : k + 1]) for leaf, array in zip(layout.leaves, _leaves(self.value[name]), strict=True)]
-        masked = name in self._roster.masked
-        if masked:
-            (leaf,) = SpaceLayout(self._roster.masked[name]).leaves
-            parts.append((leaf, self.value[MASKS][name][k : k + 1]))
-        flags, index = self._flags, self._index[agent]
 
-        def clear() -> None:
-            for _, cell in parts:
-                cell[0] = 0
+class _GroupRows:
+    """The part of a row that one group has: arrays (agents, ...), one for each leaf of its observations and masks."""
 
-        def write_parts(obs: Any, flag: int) -> None:
-            try:
-                values = layout.observed(obs["observation"] if masked else obs)
-                if masked:
-                    values.append(obs["action_mask"])
-                for (leaf, cell), value in zip(parts, values, strict=True):
-                    cell[0] = coerce(value, leaf)
-            except (TypeError, ValueError, KeyError) as problem:
-                raise type(problem)(f"agent {agent!r}: {problem}") from None
-            flags[index] = flag
+    def __init__(self, roster: Roster, name: str, value: dict[str, Any]) -> None:
+        self.name = name
+        self.members = roster.groups[name]
+        self._actions = SpaceLayout(roster.action_spaces[name])
+        self._layout = SpaceLayout(roster.observation_spaces[name])
+        self._is_masked = name in roster.masked
+        self._leaves = [*self._layout.leaves]
+        self._arrays = [*self._layout.flatten(value[name])]
+        if self._is_masked:
+            self._leaves += SpaceLayout(roster.masked[name]).leaves
+            self._arrays.append(value[MASKS][name])
+        self._cells = [memoryview(array).cast("B") for array in self._arrays]
+        self._is_one_array = self._layout.is_flat and not self._is_masked
 
-        self._clearers[agent] = clear
-        if len(parts) > 1:
-            return write_parts
-        ((leaf, cell),) = parts
-        shape, dtype = leaf.shape, leaf.dtype
+    def _parts(self, obs: Any) -> list[Any]:
+        if self._is_masked:
+            return [*self._layout.observed(obs["observation"]), obs["action_mask"]]
+        return self._layout.observed(obs)
 
-        def write(obs: Any, flag: int) -> None:
-            if type(obs) is np.ndarray and obs.dtype == dtype and obs.shape == shape:
-                cell[0] = obs
-                flags[index] = flag
+    def write(self, k: int, obs: Any) -> None:
+        """Write the observation of agent k."""
+        for array, leaf, value in zip(self._arrays, self._leaves, self._parts(obs), strict=True):
+            if type(value) is np.ndarray and value.dtype == leaf.dtype and value.shape == leaf.shape:
+                array[k] = value
             else:
-                write_parts(obs, flag)
+                array[k] = coerce(value, leaf)
 
-        return write
+    def write_all(self, obs: Mapping[Any, Any]) -> bool:
+        """Write those of all agents, if they are arrays of the space's dtypes and shapes; return whether they are."""
+        given = [obs[agent] for agent in self.members]
+        columns = [given] if self._is_one_array else zip(*map(self._parts, given), strict=True)
+        for cells, leaf, column in zip(self._cells, self._leaves, columns, strict=True):
+            if not (
+                [value.dtype for value in column].count(leaf.dtype)
+                == [value.shape for value in column].count(leaf.shape)
+                == len(column)
+            ):
+                return False
+            cells[:] = b"".join(column)
+        return True
 
+    def clear(self, k: int) -> None:
+        """Put zeros in the place of agent k's observation."""
+        for array in self._arrays:
+            array[k] = 0
 
-def _zeros(space: gym.Space[Any]) -> dict[str, Any]:
-    layout = SpaceLayout(space)
-    value: dict[str, Any] = layout.unflatten([np.zeros(leaf.shape, leaf.dtype) for leaf in layout.leaves])
-    return value
-
-
-def _leaves(batch: Any) -> list[Any]:
-    if isinstance(batch, (dict, tuple)):
-        parts = batch.values() if isinstance(batch, dict) else batch
-        return [leaf for part in parts for leaf in _leaves(part)]
-    return [batch]
+    def actions(self, batch: Any) -> Iterable[Any]:
+        """Return the action of each agent."""
+        leaves = self._actions.flatten(batch)
+        return leaves[0] if self._actions.is_flat else [*map(self._actions.unflatten, zip(*leaves, strict=True))]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vecenvs.agents.agents_env import AGENTS, ALL
-from vecenvs.agents.roster import ACTS, PRESENT, TERMINATED, TRUNCATED
+from vecenvs.agents.roster import ACTS, ENDED, PRESENT, TERMINATED, TRUNCATED
 from vecenvs.batch.info_batches import map_leaves
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.vec_env import Options, Seeds
@@ -21,26 +22,44 @@ ByAgent = dict[Any, Any]
 
 
 class _Dicts:
-    """What both forms share: the actions by group."""
+    """What both forms share: the spaces, and actions by group of actions by agent."""
 
     def __init__(self, vec: MultiAgentVecEnv) -> None:
         self.vec = vec
         self.num_envs = vec.num_envs
         self.possible_agents = vec.agents
-        roster = vec.roster
-        self.observation_spaces = {agent: roster.observation_spaces[name] for agent, (name, _) in roster.places.items()}
-        self.action_spaces = {agent: roster.action_spaces[name] for agent, (name, _) in roster.places.items()}
-        action_space = roster.action_space
-        self._no_actions = {name: _zeros(action_space[name], vec.num_envs) for name in roster.groups}
+        places = vec.roster.places
+        self.observation_spaces = {agent: vec.observation_spaces[name] for agent, (name, _) in places.items()}
+        self.action_spaces = {agent: vec.action_spaces[name] for agent, (name, _) in places.items()}
+        self._layouts = {name: SpaceLayout(space) for name, space in vec.action_spaces.items()}
 
     def close(self) -> None:
         """Close every env and end the workers. May be called again."""
         self.vec.close()
 
-    def _place(self, agent: Any) -> tuple[str, int]:
-        if agent not in self.vec.roster.places:
-            raise ValueError(f"an action for agent {agent!r}, but the agents are {self.possible_agents}")
-        return self.vec.roster.places[agent]
+    def _known(self, actions: Mapping[Any, Any]) -> None:
+        unknown = [agent for agent in actions if agent not in self.vec.roster.places]
+        if unknown:
+            raise ValueError(f"an action for agent {unknown[0]!r}, but the agents are {self.possible_agents}")
+
+    def _no_action(self, name: str, *lead: int) -> Any:
+        layout = self._layouts[name]
+        return layout.unflatten([np.zeros((*lead, *leaf.shape), leaf.dtype) for leaf in layout.leaves])
+
+    def _joined(self, name: str, actions: Sequence[Any], *lead: int) -> list[Any]:
+        """Return the leaves of actions of a group's agents, in turn; each action is of `lead` envs."""
+        layout = self._layouts[name]
+        joined = []
+        for leaf, column in zip(layout.leaves, zip(*map(layout.flatten, actions), strict=True), strict=True):
+            wanted = (*lead, *leaf.shape)
+            wrong = [k for k, value in enumerate(column) if np.shape(value) != wanted]
+            if wrong:
+                members = self.vec.groups[name]
+                env, k = divmod(wrong[0], len(members))
+                of = f"agent {members[k]!r}" if lead else f"agent {members[k]!r} of env {env}"
+                raise ValueError(f"the action{leaf} of {of} has shape {np.shape(column[wrong[0]])}, not {wanted}")
+            joined.append(np.asarray(column))
+        return joined
 
 
 class EnvDicts(_Dicts):
@@ -81,45 +100,55 @@ class EnvDicts(_Dicts):
         Raises:
             ValueError: an action is missing for an agent that acts, or there is no such agent.
         """
-        if len(actions) != self.num_envs:
-            raise ValueError(f"actions of {len(actions)} envs, but there are {self.num_envs}")
-        batch = map_leaves(np.copy, self._no_actions)
-        due = self.vec.flags & ACTS != 0
-        for i, by_agent in enumerate(actions):
-            for agent, action in by_agent.items():
-                name, k = self._place(agent)
-                _put(batch[name], (i, k), action)
-            missing = [agent for k, agent in enumerate(self.possible_agents) if due[i, k] and agent not in by_agent]
-            if missing:
-                raise ValueError(f"env {i}: no action for {missing}, which act now")
-        obs, _, dones, infos = self.vec.step(batch)
-        flags = self.vec.flags
+        obs, _, dones, infos = self.vec.step(self._by_group(actions))
+        flags, agents = self.vec.flags.tolist(), self.possible_agents
         exact = np.concatenate(list(self.vec.rewards64.values()), axis=1).tolist()
         lists: tuple[list[ByAgent], ...] = ([], [], [], [])
-        for i, info in enumerate(infos):
-            rows = [(a, f, r) for a, f, r in zip(self.possible_agents, flags[i].tolist(), exact[i], strict=True)
-                    if f & (TERMINATED | TRUNCATED) or (f & PRESENT and not dones[i])]  # fmt: skip
-            lists[0].append({agent: reward for agent, _, reward in rows})
-            ended = {agent: bool(flag & TERMINATED) for agent, flag, _ in rows}
-            cut = {agent: bool(flag & TRUNCATED) for agent, flag, _ in rows}
-            whole_cut = bool(dones[i] and info["TimeLimit.truncated"])
-            lists[1].append({**ended, ALL: bool(dones[i]) and not whole_cut})
-            lists[2].append({**cut, ALL: whole_cut})
+        for row, rewards, over, info in zip(flags, exact, dones.tolist(), infos, strict=True):
+            there = [(agent, flag) for agent, flag in zip(agents, row, strict=True)
+                     if flag & ENDED or (flag & PRESENT and not over)]  # fmt: skip
+            by_agent = dict(zip(agents, rewards, strict=True))
+            lists[0].append({agent: by_agent[agent] for agent, _ in there})
+            cut = over and info["TimeLimit.truncated"]
+            lists[1].append({**{agent: bool(flag & TERMINATED) for agent, flag in there}, ALL: over and not cut})
+            lists[2].append({**{agent: bool(flag & TRUNCATED) for agent, flag in there}, ALL: cut})
             own = dict(info.get(AGENTS, {}))
-            if dones[i] and TERMINAL in info:
-                for agent, _, _ in rows:
-                    name, k = self._place(agent)
-                    own[agent] = {**own.get(agent, {}), TERMINAL: _cut(info[TERMINAL][name], k)}
+            if over and TERMINAL in info:
+                for agent, _ in there:
+                    name, k = self.vec.roster.places[agent]
+                    last = map_leaves(itemgetter(k), info[TERMINAL][name])
+                    own[agent] = {**own.get(agent, {}), TERMINAL: last}
             lists[3].append(own)
         return self._observed(obs), *lists  # type: ignore[return-value]
 
+    def _by_group(self, actions: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
+        if len(actions) != self.num_envs:
+            raise ValueError(f"actions of {len(actions)} envs, but there are {self.num_envs}")
+        for i, (by_agent, row) in enumerate(zip(actions, (self.vec.flags & ACTS).tolist(), strict=True)):
+            self._known(by_agent)
+            missing = [agent for agent, due in zip(self.possible_agents, row, strict=True)
+                       if due and agent not in by_agent]  # fmt: skip
+            if missing:
+                raise ValueError(f"env {i}: no action for {missing}, which act now")
+        batch = {}
+        for name, members in self.vec.groups.items():
+            none = self._no_action(name)
+            leaves = self._joined(name, [by_agent.get(agent, none) for by_agent in actions for agent in members])
+            shaped = [leaf.reshape(self.num_envs, len(members), *leaf.shape[1:]) for leaf in leaves]
+            batch[name] = self._layouts[name].unflatten(shaped)
+        return batch
+
     def _observed(self, obs: dict[str, Any]) -> list[ByAgent]:
-        there = (self.vec.flags & PRESENT) != 0
-        places = [(agent, *self._place(agent)) for agent in self.possible_agents]
-        return [
-            {agent: _cut(obs[name], (i, k)) for at, (agent, name, k) in enumerate(places) if there[i, at]}
-            for i in range(self.num_envs)
-        ]
+        rows: list[ByAgent] = [{} for _ in range(self.num_envs)]
+        for name, members in self.vec.groups.items():
+            layout = SpaceLayout(self.vec.observation_spaces[name])
+            present = self.vec.present[name].tolist()
+            for i, parts in enumerate(zip(*layout.flatten(obs[name]), strict=True)):
+                values = parts[0] if layout.is_flat else map(layout.unflatten, zip(*parts, strict=True))
+                rows[i].update(
+                    (agent, value) for agent, value, there in zip(members, values, present[i], strict=True) if there
+                )
+        return rows
 
 
 class AgentDicts(_Dicts):
@@ -152,44 +181,20 @@ class AgentDicts(_Dicts):
             By agent: observations, rewards float32 (num_envs,), terminations and truncations bool (num_envs,), and
             infos, as of `reset`.
         """
-        batch = map_leaves(np.copy, self._no_actions)
-        for agent, given in actions.items():
-            name, k = self._place(agent)
-            _put(batch[name], (slice(None), k), given)
+        self._known(actions)
+        batch = {}
+        for name, members in self.vec.groups.items():
+            none = self._no_action(name, self.num_envs)
+            leaves = self._joined(name, [actions.get(agent, none) for agent in members], self.num_envs)
+            batch[name] = self._layouts[name].unflatten([leaf.swapaxes(0, 1) for leaf in leaves])
         obs, rewards, _, _ = self.vec.step(batch)
         parts = [self._by_agent(part) for part in (obs, rewards, self.vec.terminated, self.vec.truncated)]
         return *parts, self._masks()  # type: ignore[return-value]
 
     def _by_agent(self, by_group: Mapping[str, Any]) -> ByAgent:
-        return {agent: _cut(by_group[name], (slice(None), k)) for agent, (name, k) in self.vec.roster.places.items()}
+        places = self.vec.roster.places.items()
+        return {agent: map_leaves(itemgetter((slice(None), k)), by_group[name]) for agent, (name, k) in places}
 
     def _masks(self) -> ByAgent:
         present, acts = self._by_agent(self.vec.present), self._by_agent(self.vec.acts)
         return {agent: {"present": present[agent], "acts": acts[agent]} for agent in present}
-
-
-def _cut(batch: Any, place: Any) -> Any:
-    return map_leaves(lambda rows: rows[place], batch)
-
-
-def _put(batch: Any, place: Any, value: Any) -> None:
-    """Write a value into a place of each leaf of a batch."""
-    if isinstance(batch, dict):
-        for key, part in batch.items():
-            _put(part, place, value[key])
-    elif isinstance(batch, tuple):
-        for part, own in zip(batch, value, strict=True):
-            _put(part, place, own)
-    else:
-        given = np.asarray(value)
-        wanted = batch[place].shape
-        if given.shape != wanted:
-            raise ValueError(f"an action of shape {given.shape} where {wanted} is needed")
-        if not np.can_cast(given.dtype, batch.dtype, "same_kind"):
-            raise TypeError(f"an action of dtype {given.dtype} where {batch.dtype} is needed")
-        batch[place] = given
-
-
-def _zeros(space: Any, n: int) -> Any:
-    layout = SpaceLayout(space)
-    return layout.unflatten([np.zeros((n, *leaf.shape), leaf.dtype) for leaf in layout.leaves])

@@ -9,22 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.agents.agents_env import AGENTS
-from vecenvs.agents.roster import PRESENT, STARTED, TERMINATED, TRUNCATED
+from vecenvs.agents.roster import ENDED, PRESENT, STARTED, TRUNCATED
+from vecenvs.agents.rows import ByGroup, batches_made
 from vecenvs.arguments import parse_indices
 from vecenvs.batch.actions import parse_actions
 from vecenvs.batch.info_batches import map_leaves
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.batch.lazy_infos import Infos
-from vecenvs.errors import EnvError, VecEnvError
+from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.wrappers.vec_rows import ABSENT, REPEAT, START, TERMINAL
 
 if TYPE_CHECKING:
     from vecenvs.agents.multi_agent_vec_env import MultiAgentVecEnv
-    from vecenvs.agents.rows import ByGroup
 
-_ENDED = TERMINATED | TRUNCATED
 _OF_ROWS = (AGENTS, TRUNCATED_KEY, TERMINAL, START, REPEAT)  # keys of an env's info that are not its agents'
 
 
@@ -89,20 +88,16 @@ class FlatVecEnv(VecEnv):
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
         envs = self._envs_of(indices)
-        try:
+        with batches_made(self._batch):
             obs = self.multi.reset(envs, seed=self._by_env(seed, envs), options=self._by_env(options, envs))
-        except EnvError as error:
-            raise self._own(error) from error.__cause__
         return self._flat(obs[self._group])
 
     def step_async(self, actions: Any) -> None:
         self.multi.step_async(self._divided(actions, self.multi.num_envs))
 
     def step_wait(self, timeout: float | None = None) -> StepReturn:
-        try:
+        with batches_made(self._batch):
             obs, rewards, dones, infos = self.multi.step_wait(timeout)
-        except EnvError as error:
-            raise self._own(error) from error.__cause__
         seen = obs[self._group]
         over = self.terminated | self.truncated
         return self._flat(seen), rewards[self._group].ravel(), over, self._infos(slice(None), dones, infos, seen)
@@ -120,11 +115,8 @@ class FlatVecEnv(VecEnv):
     ) -> Batch:
         """Return rows of whole envs: `min_envs` and `max_envs` count rows, and are rounded up to whole envs."""
         most = None if max_envs is None else -(-max_envs // self._size)
-        try:
-            rows = self.multi.recv(-(-min_envs // self._size), most, timeout, self._envs_of(indices))
-        except EnvError as error:
-            raise self._own(error) from error.__cause__
-        return self._batch(rows)
+        with batches_made(self._batch):
+            return self._batch(self.multi.recv(-(-min_envs // self._size), most, timeout, self._envs_of(indices)))
 
     def _batch(self, rows: Any) -> Batch:
         every = self._rows_of(rows.indices)
@@ -171,8 +163,8 @@ class FlatVecEnv(VecEnv):
             shared = {key: value for key, value in info.items() if key not in _OF_ROWS}
             for k, flag in enumerate(agent_flags):
                 row = {**shared, **own.get(self.multi.agents[k], {})} if shared or own else {}
-                row[TRUNCATED_KEY] = flag & _ENDED == TRUNCATED
-                if flag & _ENDED:
+                row[TRUNCATED_KEY] = flag & ENDED == TRUNCATED
+                if flag & ENDED:
                     last = info[TERMINAL][self._group] if done and TERMINAL in info else _row(obs, j)
                     row[TERMINAL] = map_leaves(np.copy, _row(last, k))
                     if not (done and next_shown and flag & PRESENT):
@@ -186,12 +178,6 @@ class FlatVecEnv(VecEnv):
 
     def _flat(self, batch: Any) -> Any:
         return map_leaves(lambda rows: rows.reshape(-1, *rows.shape[2:]), batch)
-
-    def _own(self, error: EnvError) -> EnvError:
-        """Return an EnvError with rows of agents in the place of rows of envs."""
-        if error.batch is not None:
-            error.batch = self._batch(error.batch)
-        return error
 
     # Whole envs
 

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.agents.roster import ACTS, FLAGS, MASKS, PRESENT, REWARDS, STARTED, TERMINATED, TRUNCATED, Roster
+from vecenvs.agents.roster import ACTS, ENDED, FLAGS, MASKS, PRESENT, REWARDS, STARTED, TRUNCATED, Roster
 from vecenvs.agents.rows import ByGroup, masks_in_infos
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.autoreset import ERROR
 from vecenvs.wrappers.vec_rows import RESTARTED, TERMINAL
 
-_ENDED = TERMINATED | TRUNCATED
 _NEXT = PRESENT | ACTS | STARTED
 
 
@@ -66,26 +65,28 @@ class LastRows:
     ) -> ByGroup:
         """Take the rows of a step from `obs`, which keeps the observations by group. Return the rewards by group."""
         flags, rewards = obs.pop(FLAGS).copy(), obs.pop(REWARDS).copy()  # with copy=False they are the engine's own
-        if not active.all():
-            # A row that repeats while its env is being reset has what the last one had; a first row has someone to act.
-            repeats = ~active & ~((flags & ACTS) != 0).any(axis=1)
-            flags[repeats] = 0
-            rewards[repeats] = 0.0
-            self._acted[slots] &= active[:, None]
-        alive = self._alive[slots]
-        for j in np.flatnonzero(dones).tolist():
-            self._end_row(j, flags, rewards, infos[j], alive[j])
-        ended = (flags & _ENDED) != 0
-        acted = self._acted[slots]
-        moved = acted & (ended | ((flags & PRESENT) != 0) & ~dones[:, None])
-        self.moved[slots] = moved
-        self._acted[slots] = acted & ~moved & ~dones[:, None]
-        self._alive[slots] = alive & ~ended | ((flags & STARTED) != 0)
+        over, all_active = np.flatnonzero(dones).tolist(), active.all()
+        if all_active and not over and self._acted[slots].all() and (flags == PRESENT | ACTS).all():
+            self.moved[slots], self._acted[slots] = True, False  # nearly always: nobody comes or goes
+        else:
+            if not all_active:
+                # A row that repeats while its env is reset has what the last one had; a first row has someone to act.
+                repeats = ~active & ~((flags & ACTS) != 0).any(axis=1)
+                flags[repeats] = 0
+                rewards[repeats] = 0.0
+                self._acted[slots] &= active[:, None]
+            alive = self._alive[slots]
+            for j in over:
+                self._end_row(j, flags, rewards, infos[j], alive[j])
+            ended = (flags & ENDED) != 0
+            acted = self._acted[slots]
+            moved = acted & (ended | ((flags & PRESENT) != 0) & ~dones[:, None])
+            self.moved[slots] = moved
+            self._acted[slots] = acted & ~moved & ~dones[:, None]
+            self._alive[slots] = alive & ~ended | ((flags & STARTED) != 0)
         self.flags[slots] = flags
         self.rewards64[slots] = rewards
-        self._keep_masks(
-            slots, obs, infos, np.flatnonzero(dones).tolist() if self._vec.autoreset == "same_step" else []
-        )
+        self._keep_masks(slots, obs, infos, over if self._vec.autoreset == "same_step" else ())
         return self._roster.by_group(rewards.astype(np.float32))
 
     def _end_row(
@@ -101,7 +102,7 @@ class LastRows:
             flags[j] = np.where(alive, following | TRUNCATED, following)
             rewards[j] = 0.0
         else:
-            flags[j] = following | last_flags & _ENDED
+            flags[j] = following | last_flags & ENDED
             rewards[j] = last_rewards
 
     def _keep_masks(self, slots: Any, obs: dict[str, Any], infos: Any, begun: Sequence[int]) -> None:

@@ -16,9 +16,9 @@ from vecenvs.agents.dicts import AgentDicts, EnvDicts
 from vecenvs.agents.flat import FlatVecEnv
 from vecenvs.agents.last_rows import LastRows
 from vecenvs.agents.roster import FLAGS, STARTED, Roster
-from vecenvs.agents.rows import AgentRows, ByGroup, Masks, MultiAgentBatch
+from vecenvs.agents.rows import AgentRows, ByGroup, Masks, MultiAgentBatch, batches_made
 from vecenvs.arguments import check_choice, check_vec_env, parse_indices
-from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError
+from vecenvs.errors import SpaceMismatch, VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, VecEnv
 
 Self = TypeVar("Self", bound="MultiAgentVecEnv")
@@ -119,11 +119,8 @@ class MultiAgentVecEnv(AgentRows):
             EnvError: envs raised. The others have been reset.
         """
         slots = np.asarray(parse_indices(indices, self.num_envs), np.int64)
-        try:
+        with batches_made(self._batch):
             obs = self.vec.reset(indices, seed=seed, options=options)
-        except EnvError as error:
-            self._convert(error)
-            raise
         self._last.begin(slots, obs)
         return dict(obs)
 
@@ -151,26 +148,15 @@ class MultiAgentVecEnv(AgentRows):
 
     def step_wait(self, timeout: float | None = None) -> tuple[ByGroup, ByGroup, NDArray[np.bool_], Any]:
         """Wait for the rows of the step that `step_async` started; see `step`."""
-        try:
+        with batches_made(self._batch):
             obs, _, dones, infos = self.vec.step_wait(timeout)
-        except EnvError as error:
-            self._convert(error)
-            raise
         rewards = self._last.take(slice(None), obs, dones, infos, self.vec.active)
         return obs, rewards, dones, infos
 
     # Any subset of the envs
 
     def send(self, actions: Any, indices: Indices = None) -> None:
-        """Start a step of some envs and return at once. `recv` returns their rows.
-
-        Args:
-            actions: by group, (len(indices), agents, ...).
-            indices: the envs; None for all.
-
-        Raises:
-            AlreadySteppingError: one of the envs has an unanswered command. Nothing was sent.
-        """
+        """Start a step of some envs and return at once; see `VecEnv.send`. Actions are (len(indices), agents, ...)."""
         slots = np.asarray(parse_indices(indices, self.num_envs), np.int64)
         self.vec.send(self._actions(actions, len(slots)), slots)
         self._last.note_actions(slots)
@@ -182,28 +168,19 @@ class MultiAgentVecEnv(AgentRows):
     def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
     ) -> MultiAgentBatch:
-        """Wait for rows of envs and return those that are ready, the first ready first; see `VecEnv.recv`.
+        """Wait for rows of envs and return those that are ready, the first ready first.
 
         Args:
-            min_envs: the number of envs to wait for.
-            max_envs: the largest number of envs to return; None for no limit.
-            timeout: the longest wait in seconds; None for no limit.
-            indices: envs that have a command, in place of `min_envs` and `max_envs`.
+            min_envs: as in `VecEnv.recv`, which also says what it raises.
+            max_envs: as there.
+            timeout: as there.
+            indices: as there.
 
         Returns:
             The rows, at most one per env.
-
-        Raises:
-            NotSteppingError: no env has a command, or one of `indices` has none.
-            StepTimeout: the rows did not come in time. A later `recv` returns them.
-            EnvError: the env in turn raised.
         """
-        try:
-            batch = self.vec.recv(min_envs, max_envs, timeout, indices)
-        except EnvError as error:
-            self._convert(error)
-            raise
-        return self._batch(batch)
+        with batches_made(self._batch):
+            return self._batch(self.vec.recv(min_envs, max_envs, timeout, indices))
 
     # About the last rows
 
@@ -233,10 +210,10 @@ class MultiAgentVecEnv(AgentRows):
     # Other forms
 
     def flat(self) -> FlatVecEnv:
-        """Show the agents as the envs of a VecEnv, for as_sb3, as_gymnasium and wrappers; of one group.
+        """Show the agents as the envs of a VecEnv of num_envs * agents rows: for as_sb3, as_gymnasium and wrappers.
 
         Returns:
-            A VecEnv of num_envs * agents rows. Step this object or that, not both.
+            The VecEnv. Step it or this object, not both.
 
         Raises:
             ValueError: there are several groups.
@@ -244,14 +221,14 @@ class MultiAgentVecEnv(AgentRows):
         return FlatVecEnv(self)
 
     def as_dicts(self, by: str = "env") -> EnvDicts | AgentDicts:
-        """Show rows as dicts by agent, as RLlib's and AgileRL's loops take them.
+        """Show rows as dicts by agent.
 
         Args:
             by: "env": a list with a dict agent -> value for each env (as RLlib's vector envs); "agent": a dict agent ->
-                array (num_envs, ...) (as AgileRL's).
+                array (num_envs, ...) (as AgileRL's loops).
 
         Returns:
-            An object with `reset` and `step`. Step this object or that, not both.
+            An object with `reset` and `step`. Step it or this object, not both.
         """
         check_choice("by", by, ("env", "agent"))
         return EnvDicts(self) if by == "env" else AgentDicts(self)
@@ -328,11 +305,6 @@ class MultiAgentVecEnv(AgentRows):
         masks = self._last.masks_of(slots)
         flags = self.flags[slots]
         return MultiAgentBatch(slots, batch.obs, rewards, dones, batch.infos, batch.active, masks, self.roster, flags)
-
-    def _convert(self, error: EnvError) -> None:
-        """Replace the rows that an EnvError has of the other envs by a MultiAgentBatch."""
-        if isinstance(error.batch, Batch):
-            error.batch = self._batch(error.batch)  # type: ignore[assignment]
 
     def _actions(self, actions: Any, count: int) -> Any:
         """Return actions as a dict by group."""

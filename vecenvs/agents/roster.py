@@ -20,6 +20,7 @@ REWARDS, FLAGS, MASKS = "__rewards__", "__flags__", "__action_mask__"
 """Keys of a slot's observation beside those of the groups: what agents have besides their observations."""
 PRESENT, ACTS, STARTED, TERMINATED, TRUNCATED = 1, 2, 4, 8, 16
 """Bits of an agent's flags."""
+ENDED = TERMINATED | TRUNCATED
 
 Groups = Mapping[str, Sequence[Any]] | None
 

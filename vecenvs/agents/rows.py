@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from vecenvs.agents.agents_env import AGENTS
 from vecenvs.agents.roster import ACTS, PRESENT, STARTED, TERMINATED, TRUNCATED, Roster
+from vecenvs.errors import EnvError
 
 ByGroup = dict[str, Any]
 Masks = dict[str, NDArray[np.bool_]]
@@ -110,3 +112,14 @@ def masks_in_infos(roster: Roster, infos: Sequence[dict[str, Any]]) -> ByGroup |
                     found[name] = np.ones((len(infos), len(roster.groups[name]), *mask.shape), np.int8)
                 found[name][row, k] = mask
     return found or None
+
+
+@contextlib.contextmanager
+def batches_made(convert: Callable[[Any], Any]) -> Iterator[None]:
+    """Convert the rows of other envs that an EnvError has."""
+    try:
+        yield
+    except EnvError as error:
+        if error.batch is not None:
+            error.batch = convert(error.batch)
+        raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -48,6 +48,7 @@ class SpaceLayout:
         self.row_bytes = sum(leaf.dtype.itemsize * math.prod(leaf.shape) for leaf in self.leaves)
         self.has_objects = any(leaf.is_object for leaf in self.leaves)
         self._take_apart = _taker_of(space)
+        self._put_together = _maker_of(space)
 
     def flatten(self, value: Any) -> list[Any]:
         """Take a value (or a batch) apart into its leaves. Raise ValueError for a missing or extra key."""
@@ -68,7 +69,7 @@ class SpaceLayout:
 
     def unflatten(self, parts: Sequence[Any]) -> Any:
         """Put leaves together again, in plain dicts and tuples."""
-        return parts[0] if self.is_flat else _unflatten(self.space, iter(parts))
+        return parts[0] if self.is_flat else self._put_together(iter(parts))
 
     def set_row(self, batch: Any, row: int, parts: Sequence[Any]) -> None:
         """Write one row of a batch, from a list of its leaves; objects are copied."""
@@ -121,8 +122,7 @@ def _leaves_of(space: spaces.Space[Any], path: tuple[str | int, ...]) -> list[Le
     if isinstance(space, spaces.Tuple):
         return [leaf for key, sub in enumerate(space.spaces) for leaf in _leaves_of(sub, (*path, key))]
     if isinstance(space, FIXED) and space.shape is not None and space.dtype is not None:
-        dtype = np.dtype(space.dtype)
-        return [Leaf(path, dtype, tuple(space.shape))]
+        return [Leaf(path, np.dtype(space.dtype), tuple(space.shape))]
     return [Leaf(path, OBJECT, ())]
 
 
@@ -175,9 +175,12 @@ def _flatten(space: spaces.Space[Any], value: Any, where: str, parts: list[Any],
         parts.append(value)
 
 
-def _unflatten(space: spaces.Space[Any], parts: Any) -> Any:
+def _maker_of(space: spaces.Space[Any]) -> Callable[[Iterator[Any]], Any]:
+    """Make a function that puts values together from an iterator over their leaves."""
     if isinstance(space, spaces.Dict):
-        return {key: _unflatten(sub, parts) for key, sub in space.spaces.items()}
+        items = [(key, _maker_of(sub)) for key, sub in space.spaces.items()]
+        return lambda parts: {key: make(parts) for key, make in items}
     if isinstance(space, spaces.Tuple):
-        return tuple(_unflatten(sub, parts) for sub in space.spaces)
-    return next(parts)
+        makers = [*map(_maker_of, space.spaces)]
+        return lambda parts: tuple([make(parts) for make in makers])
+    return next
