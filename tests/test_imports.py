@@ -41,7 +41,7 @@ BUDGETS = {
     "batch _native": 2_188,
     "transport": 2_639,
     "worker": 4_272,
-    "pool": 3_564,
+    "pool": 3_565,
     "backends": 3_762,
     "mpi make": 1_908,
     "views wrappers compat": 6_327,

@@ -163,11 +163,11 @@ class Unanswered:
 
     def mark_answered(self, each: Pending, bits: int) -> None:
         """Record that these slots of a command are answered. Repeatable."""
-        self.pending_slots &= ~bits
         if each.left & ~bits:
             each.left &= ~bits
         else:
             self.pending[each.worker].pop(each.number, None)
+        self.pending_slots &= ~bits
 
     def forget_rows(self, bits: int) -> None:
         """Remove ready rows, which have been returned or are overtaken by a reset."""
@@ -176,6 +176,7 @@ class Unanswered:
                 for each in [*pending.values()]:
                     if each.left & bits:
                         self.mark_answered(each, each.left & bits)
+            self.pending_slots &= ~bits
         if self.resetting:
             for slot in slots_in(bits):
                 self.resetting.pop(slot, None)

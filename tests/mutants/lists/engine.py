@@ -74,9 +74,15 @@ FAULTS = [
         "pool/answers.py",
         "        if bits & ~each.left:\n            return",
         "        if bits & ~each.bits:\n            return",
-        RULES,
+        f"tests/test_interrupted.py; {RULES}",
     ),
     Fault("pool/answers.py", "            self._batch.flags[list(failures)] = 0\n", "", RULES),
+    Fault(
+        "pool/unanswered.py",
+        "            self.pending_slots &= ~bits\n        if self",
+        "        if self",
+        "tests/test_interrupted.py",
+    ),
     Fault(
         "pool/finalizers.py",
         "    atexit.unregister(_close_all)\n    atexit.register(_close_all)\n",
@@ -166,7 +172,9 @@ FAULTS = [
         "        if not",
         f"{CONTRACT} -k 'TestRules or TestStarts'",
     ),
-    Fault("worker/row_writer.py", "        self.info_writer.report_again()  #", "        #", f"{INFOS}; {RULES}"),
+    Fault(
+        "worker/row_writer.py", "        self.info_writer.report_again()  #", "        #", "tests/test_interrupted.py"
+    ),
     Fault(
         "worker/worker.py",
         "                given = None\n            self._unanswered",

@@ -1,0 +1,84 @@
+"""Calls that an exception, as of a signal's handler, cuts off at any bytecode: what comes afterwards is right."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from bytecodes import interrupted
+from gymnasium import spaces
+
+import vecenvs
+from vecenvs import AlreadySteppingError, DummyVecEnv, EnvError, SubprocVecEnv
+
+ROOT = Path(vecenvs.__file__).parent
+
+
+class Numbered(gymnasium.Env[Any, Any]):
+    """Reward, attribute `value`, info and observation have one number, which tells env, episode and step."""
+
+    def __init__(self, index: int, seconds: float = 0.0) -> None:
+        self.observation_space, self.action_space = spaces.Box(0, np.inf, (1,), np.float64), spaces.Discrete(2)
+        self.index, self.seconds = index, seconds
+        self.episode = self.steps = self.value = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.episode += 1
+        self.steps = 0
+        return self._number(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        time.sleep(self.seconds)
+        self.steps += 1
+        return self._number(), float(self.value), False, False, {"number": self.value}
+
+    def _number(self) -> Any:
+        self.value = self.index * 10_000 + self.episode * 100 + self.steps
+        return np.array([self.value], np.float64)
+
+
+def test_infos_after_a_step() -> None:
+    """The first step, in which the columns of infos are opened, is cut off; the next episode's infos are right."""
+    files = {str(ROOT / part) for part in ("worker/env_shard.py", "worker/row_writer.py")}
+    bytecodes, more = 0, True
+    while more:
+        with DummyVecEnv([functools.partial(Numbered, index) for index in range(2)], info_attrs=["value"]) as vec:
+            vec.reset()
+            more = interrupted(lambda vec=vec: vec.step([0, 0]), bytecodes, files)  # type: ignore[misc]
+            try:
+                vec.reset()
+            except AlreadySteppingError:
+                with contextlib.suppress(EnvError):  # that the step was cut off
+                    vec.step_wait()
+                vec.reset()
+            for _ in range(2):
+                _, rewards, _, infos = vec.step([0, 0])
+                found = [(info["value"], info["number"]) for info in infos]
+                assert found == [(reward, reward) for reward in rewards], bytecodes
+        bytecodes += 1
+    assert bytecodes > 100
+
+
+def test_rows_of_a_command_come_once() -> None:
+    """One env's row is asked for and cut off, while other rows of its command are still to come."""
+    files = {str(ROOT / "pool" / part) for part in ("answers.py", "unanswered.py")}
+    with SubprocVecEnv([functools.partial(Numbered, index, 0.001) for index in range(3)], 1) as vec:
+        vec.reset()
+        bytecodes, more = 0, True
+        while more:
+            vec.send([0] * 3)
+            rows: list[Any] = []
+            more = interrupted(lambda rows=rows: rows.append(vec.recv(indices=[0])), bytecodes, files)  # type: ignore[misc]
+            rows += [vec.recv(indices=[index], timeout=20.0) for index in range(len(rows), 3)]
+            bytecodes += 1
+            expected = [index * 10_000 + 100 + bytecodes for index in range(3)]
+            assert [row.obs.item() for row in rows] == expected
+        assert bytecodes > 100
+        with pytest.raises(vecenvs.NotSteppingError):
+            vec.recv()
