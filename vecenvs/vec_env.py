@@ -34,6 +34,14 @@ begins it: an autoreset, one by the caller without a seed, or one after the work
 counts). A seed that is given later begins with episode 0 anew. The info of each reset has "episode_seed" and
 "episode_number".
 
+With `tasks=f` each episode has the seed and the options that f(slot, number, info) returns, a tuple, each may be None.
+In mode "disabled" f is asked at the reset, with the info of the last row of the episode before; else for episode k + 1
+when the row that begins episode k is returned, with the end of episode k - 1. That info has the ended episode's task as
+info["task"]; {} stands for none. The row that begins an episode, and its reset's info, have the task in info["task"].
+What a task says comes before the arguments of `reset`, `seed` and `set_options`. When f raises StopIteration it is not
+asked for that slot any more: info["task"] of later episodes is None; in mode "disabled" the slot rests, so that
+`reset_async` leaves it out.
+
 Infos: every row of a step has "TimeLimit.truncated" (truncated and not terminated); the row on which an episode ends
 has "terminal_observation"; a row whose observation is the first of an episode has "episode_start": True. The env's own
 keys come first, in the env's order, and the attributes in `info_attrs`; then these. The first two are SB3's.

@@ -42,6 +42,7 @@ from vecenvs.testing.suite import (
     SizeWorkerConformance,
     SpaceConformance,
     StartConformance,
+    TaskWorkerConformance,
     TimeoutConformance,
     ValueConformance,
     WorldConformance,
@@ -150,6 +151,7 @@ class TestStarts(
     LifecycleConformance,
     SeedingConformance,
     StartConformance,
+    TaskWorkerConformance,
     ValueConformance,
 ):
     """Rules that a start method might break: the fork server's workers get everything pickled."""
@@ -218,7 +220,13 @@ class TestWorkers(
     matrix = "running"
 
 
-class TestRestarts(OnConfigurations, RestartConformance, EpisodeSeedWorkerConformance, EvaluateWorkerConformance):
+class TestRestarts(
+    OnConfigurations,
+    RestartConformance,
+    EpisodeSeedWorkerConformance,
+    EvaluateWorkerConformance,
+    TaskWorkerConformance,
+):
     """Workers that take the places of others."""
 
     matrix = "workers"

@@ -39,6 +39,8 @@ class DummyVecEnv(PoolVecEnv):
             * `max_errors`: how many errors of an env in a row, with no episode completed, until one is raised.
             * `on_episode`: called in this process, before `step` or `recv` returns, with the info of each row that ends
               an episode. If it raises, so does that call; the next `step_wait` or `recv` returns the rows.
+            * `tasks`: called as `tasks(slot, number, info)` for the seed and the options of each episode: see
+              `vecenvs.vec_env`.
             * `step_timeout`: raise StepTimeout if no env of a worker finishes a step, a reset or a call for so many
               seconds. Envs in the caller's process never time out.
             * `on_failure`: "restart" replaces a worker that died, or exceeds `step_timeout`. Its envs return a
@@ -76,7 +78,7 @@ class DummyVecEnv(PoolVecEnv):
         halves = (type(self).step_async, type(self).step_wait) == (DummyVecEnv.step_async, DummyVecEnv.step_wait)
         alone = len(self._locals) == 1
         self._direct = alone and halves and not (self._asynchronous or self._info_attrs or self._step_results.keep_rows)
-        self._direct = self._direct and self._rules.on_error == "raise" and self._on_episode is None
+        self._direct = self._direct and self._rules.on_error == "raise" and not self._step_results.notes
 
     def step(self, actions: Any) -> StepReturn:
         """Step every env once. A step in which no env fails or gives an info takes the direct way below.

@@ -15,7 +15,7 @@ from vecenvs.pool.timeouts import StepTimeouts
 from vecenvs.pool.unanswered import ReadyRows
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message
-from vecenvs.transport.protocol import Answer, RemoteFailure, RowExtras, RowsBody, Slots, addressed, rows_of
+from vecenvs.transport.protocol import Answer, Command, RemoteFailure, RowExtras, RowsBody, Slots, addressed, rows_of
 
 _log = logging.getLogger("vecenvs")
 
@@ -139,6 +139,6 @@ class Answers:
             failures = {extra.slot: extra.failure for extra in body.extras if extra.slot in body.unread}
         if failures:
             self._batch.flags[list(failures)] = 0
-            self._commands.send_failures(worker, failures)
+            self._commands.tell(worker, Command.FAIL, failures)
         rows: RowsBody = body
         return rows

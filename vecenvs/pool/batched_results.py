@@ -84,9 +84,13 @@ class BatchedResults(StepResults):
             self._episodes.record_rows(slice(None))
         if self._infos.names:
             self._infos.note_step(range(n), infos)
-        if self.notes_ends:
-            self.ended = [infos[row] for row in (flags & _DONE).nonzero()[0].tolist()]
+        if self.notes:
+            self._note_flagged(range(n), flags, infos)
         return layout.unflatten(leaves), rewards, dones, infos
+
+    def _note_flagged(self, slots: Sequence[int], flags: NDArray[np.uint8], infos: LazyInfos) -> None:
+        flagged = flags.nonzero()[0].tolist()
+        self.note(flagged, [slots[j] for j in flagged], flags.tobytes(), infos)
 
     def _copied_leaf(self, part: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         found: NDArray[Any] = np.empty(part.shape, dtype)
@@ -119,8 +123,8 @@ class BatchedResults(StepResults):
             self._episodes.record_rows(slots)
         if self._infos.names:
             self._infos.note(slots, infos)
-        if self.notes_ends:
-            self.ended = [infos[row] for row in ended.tolist()]
+        if self.notes:
+            self._note_flagged(slots, flags, infos)
         return Batch(
             rows,
             batch.observations.batch(rows),

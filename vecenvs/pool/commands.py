@@ -21,7 +21,7 @@ from vecenvs.pool.subsets import WorkerSlots, bits_of, divided, slots_in
 from vecenvs.pool.unanswered import Pending, Request, Unanswered
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.protocol import Command, RemoteFailure, Slots, address, rows_of
+from vecenvs.transport.protocol import Command, Slots, address, rows_of
 from vecenvs.transport.reset_arguments import ResetArguments
 
 _STEP = int(Command.STEP)  # a plain int compares faster
@@ -155,11 +155,11 @@ class Commands(Unanswered):
         self.send_unsent()
         return request
 
-    def send_failures(self, worker: int, failures: dict[int, RemoteFailure]) -> None:
-        """Tell a worker which of its rows could not be unpickled: it refuses these envs until they are reset."""
+    def tell(self, worker: int, kind: Command, body: Any) -> None:
+        """Send a worker a command that it does not answer; one that has ended, or is starting, does not get it."""
         self._number += 1
         with suppress(ConnectionError):  # the next wait notices
-            self._transports[worker].put(self._number, Command.FAIL, failures)
+            self._transports[worker].put(self._number, kind, body)
             self._sent[worker] = self._number
 
     def send_unsent(self) -> None:

@@ -98,7 +98,8 @@ class Episodes:
 
         `ready` slots have a row that has not been returned. Where it is a first row, that episode began before.
         """
-        self._begun_before = self._with_first_rows(ready)
+        slots = {*seeds, *options}
+        self._begun_before = (self._begun_before - slots) | (self._with_first_rows(ready) & slots)
         for held, given in zip(self._held, (seeds, options), strict=True):
             for slot in given:  # None takes back what was kept
                 held.pop(slot, None)

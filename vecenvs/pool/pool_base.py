@@ -43,6 +43,7 @@ from vecenvs.pool.recovery import Recovery
 from vecenvs.pool.remote_calls import RemoteCalls
 from vecenvs.pool.step_results import StepResults
 from vecenvs.pool.subsets import Subsets, slots_in
+from vecenvs.pool.tasks import TaskFn, Tasks
 from vecenvs.pool.waiting import Waiting
 from vecenvs.pool.workers import CLOSE_GRACE, EXIT_GRACE, Workers
 from vecenvs.transport import Transport
@@ -88,6 +89,7 @@ class CommonArguments(TypedDict, total=False):
     on_error: str
     max_errors: int
     on_episode: Callable[[dict[str, Any]], object] | None
+    tasks: TaskFn | None
 
 
 class PoolBase(VecEnv):
@@ -103,8 +105,8 @@ class PoolBase(VecEnv):
     _has_workers = True  # other than the calling process, so that one has to close them
     # The attributes that refer to memory, descriptors and processes: a closed VecEnv, which may be kept, has none.
     _parts: tuple[str, ...] = (
-        "_batch", "_calls", "_commands", "_episodes", "_infos", "_recovery", "_step_results", "_subsets", "_waiting",
-        "_workers",
+        "_batch", "_calls", "_commands", "_episodes", "_infos", "_recovery", "_step_results", "_subsets", "_tasks",
+        "_waiting", "_workers",
     )  # fmt: skip
     _caller_steps = False  # whether the calling process steps the last shard, or all of them
     _moves_workers = False  # whether the engine may replace workers that have not failed: see `Transport.moving`
@@ -134,6 +136,7 @@ class PoolBase(VecEnv):
         on_error: str = "raise",
         max_errors: int = 10,
         on_episode: Callable[[dict[str, Any]], object] | None = None,
+        tasks: TaskFn | None = None,
         **unknown: Any,
     ) -> None:
         self.closed = True  # until the constructor has succeeded
@@ -148,7 +151,9 @@ class PoolBase(VecEnv):
         seeded = parse_flag("episode_seeds", episode_seeds)
         root = int(np.random.SeedSequence().generate_state(1)[0] // 2) if seeded else None  # room for the slots' own
         check_choice("on_error", on_error, ("raise", "reset", "renew"))
-        self._rules = Rules(autoreset, root, on_error, parse_int("max_errors", max_errors, 0))
+        check_callback("tasks", tasks, "a slot, the number of its episode and an info")
+        own = tuple(name for name in ("episode_seeds" * seeded, "tasks" * (tasks is not None)) if name)
+        self._rules = Rules(autoreset, root, on_error, parse_int("max_errors", max_errors, 0), own)
         self._asynchronous = autoreset == "async"
         check_callback("on_episode", on_episode, "the info of an episode's last row")
         self._on_episode = on_episode
@@ -212,7 +217,12 @@ class PoolBase(VecEnv):
             self._step_results = results(
                 batch, self._commands, self._infos, self._episodes, asynchronous=self._asynchronous
             )
-            self._step_results.notes_ends = on_episode is not None
+            self._tasks: Tasks | None = None
+            if tasks is not None:
+                self._tasks = Tasks(
+                    tasks, self._episodes, self._commands, workers.check_portable, ahead=autoreset != "disabled"
+                )
+            self._step_results.notes = on_episode is not None or tasks is not None
             self._calls = RemoteCalls(self._commands, self._waiting, self._shards)
             if renews:
                 self._episodes.keep_rows()

@@ -20,7 +20,7 @@ from vecenvs.pool.reset_parsing import parse_options, parse_reset, parse_seeds
 from vecenvs.pool.step_results import env_error
 from vecenvs.pool.subsets import SlotSet, bits_of, slots_in
 from vecenvs.transport.protocol import Command
-from vecenvs.transport.reset_arguments import ResetArguments
+from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, grouped
 
 __all__ = ["EnvFn", "PoolVecEnv"]
@@ -64,7 +64,7 @@ class PoolVecEnv(PoolBase):
                 rows = self._step_results.take_some(copy=self.copy)
             else:
                 rows = self._step_results.take(prepared, copy=self.copy)
-                if not self._asynchronous and self._on_episode is None:
+                if not (self._asynchronous or self._step_results.notes):
                     self._steps += 1
                     self._free = True
                     commands.stepping = None
@@ -91,6 +91,8 @@ class PoolVecEnv(PoolBase):
         failed = isinstance(value, EnvError)
         self._commands.forget_rows(slots)
         self._commands.begin_resets(*resets)
+        if self._tasks is not None:
+            self._tasks.follow(self._step_results.turns, slots)
         if of_step:
             self._steps += 1
             self._commands.end_step()
@@ -123,22 +125,26 @@ class PoolVecEnv(PoolBase):
         self._commands.send(self._commands.numbered(Command.STEP_SOME, subset.parts))
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
-        self._begin_resets(self._parse_slots("reset", indices), seed, options)
+        self._begin_resets(indices, seed, options, leave_out=True)
 
-    def _begin_resets(self, subset: SlotSet, seed: Seeds, options: Options) -> None:
-        slots = subset.slots
-        arguments = parse_reset(seed, options, slots)
+    def _begin_resets(self, indices: Indices, seed: Seeds, options: Options, *, leave_out: bool = False) -> SlotSet:
+        subset = self._parse_slots("reset", indices)
+        given = parse_reset(seed, options, subset.slots)
         self._check_free("reset", subset.bits, autoresets=False)
         if options is not None:
-            self._workers.check_portable("options", arguments.options)
+            self._workers.check_portable("options", given.options)
+        if self._tasks is not None:
+            subset = self._subsets.of([*self._tasks.ask(subset.slots, leave_out=leave_out)])
+            given = self._tasks.over(subset.slots, given)
         self._waiting.finish_resets(subset.bits, forget=True)
-        self._episodes.drop_first_rows(slots)
-        given = None if seed is None and options is None else arguments
-        if given is not None:
-            self._episodes.record_seeds(slots, given)
-            self._episodes.record_streams(slots, given)
-        self._commands.send(self._commands.numbered(Command.RESET, subset.parts, given))
-        self._counters["resets"] += len(slots)
+        self._episodes.drop_first_rows(subset.slots)
+        body = None if given == NONE_GIVEN else given
+        if body is not None:
+            self._episodes.record_seeds(subset.slots, body)
+            self._episodes.record_streams(subset.slots, body)
+        self._commands.send(self._commands.numbered(Command.RESET, subset.parts, body))
+        self._counters["resets"] += len(subset.slots)
+        return subset
 
     def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
@@ -212,8 +218,7 @@ class PoolVecEnv(PoolBase):
         self._result = Result(error or batch, subset.bits, self._step_results.resets)
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
-        subset = self._parse_slots("reset", indices)
-        self._begin_resets(subset, seed, options)
+        subset = self._begin_resets(indices, seed, options)
         self._waiting.await_rows(subset.bits)
         self._copy_rows(subset)
         return self._deliver().obs
@@ -327,5 +332,7 @@ class PoolVecEnv(PoolBase):
         if options:
             self._workers.check_portable("options", options)
         self._waiting.finish_resets(self._commands.everyone, forget=False)
+        if self._tasks is not None:
+            seeds, options = self._tasks.over_next(0, seeds), self._tasks.over_next(1, options)
         self._calls.prepare(seeds, options)
         self._episodes.hold(seeds, options, slots_in(self._commands.ready_slots()))

@@ -11,7 +11,7 @@ import copy
 import logging
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
@@ -37,14 +37,15 @@ _TRIES = 5  # starts that fail for want of memory or room, each after twice the 
 _log = logging.getLogger("vecenvs")
 
 FirstCommands = Callable[[int, int], list[tuple[Command, Any]]]
+First = Callable[[int], list[tuple[Command, Any]]]
 
 
 class Recovery:
     """Replaces workers, at most `restarts` times.
 
-    `first_commands(worker, restarts)` returns what a new worker is sent first: the state of its episodes.
-    `on_restart(slots)` is called then, before it has any other command. `lost` has the error of each worker that is not
-    replaced any more.
+    `first_commands(worker, restarts)` returns what a new worker is sent as soon as it has made its envs: the state of
+    its episodes. `on_restart(slots)` is called then, before it has any other command. `lost` has the error of each
+    worker that is not replaced any more.
     """
 
     def __init__(self, workers: Workers, batch: BatchColumns, restarts: int, first_commands: FirstCommands) -> None:
@@ -123,19 +124,22 @@ class Recovery:
         """How often a worker was replaced."""
         return sum(self.by_worker)
 
+    def first(self, worker: int) -> list[tuple[Command, Any]]:
+        """Return the first commands of a new worker."""
+        first_commands = self._first_commands()
+        if first_commands is None:
+            raise VecEnvError("the VecEnv of this worker has been garbage-collected")
+        return first_commands(worker, self.restarts)
+
     def _uncount(self, worker: int) -> None:
         self.left += 1
         self.by_worker[worker] -= 1
 
     def _replace(self, worker: int, pause: float) -> None:
-        first_commands = self._first_commands()
-        if first_commands is None:
-            raise VecEnvError("the VecEnv of this worker has been garbage-collected")
         self.by_worker[worker] += 1
         self.left -= 1
         self._workers.processes[worker] = None, None
-        first = first_commands(worker, self.restarts)
-        self._workers.transports[worker] = Replacement(self._workers, worker, self._batch, first, pause)
+        self._workers.transports[worker] = Replacement(self._workers, worker, self._batch, self.first, pause)
 
 
 def copied(error: Exception) -> Exception:
@@ -158,15 +162,13 @@ class Replacement(Transport):
 
     untimed = True
 
-    def __init__(
-        self, workers: Workers, worker: int, batch: BatchColumns, first: Sequence[tuple[Command, Any]], pause: float
-    ) -> None:
+    def __init__(self, workers: Workers, worker: int, batch: BatchColumns, first: First, pause: float) -> None:
         self.before = workers.transports[worker]
         self.launched: Transport | None = None
         self._workers: Workers = weakref.proxy(workers)  # no cycle: they refer to this
         self._worker = worker
         self._batch = batch
-        self._first = first
+        self._first = weakref.WeakMethod(first)
         self._not_before = time.monotonic() + pause
         self._clock: StartClock | None = None
         self._advancing = False
@@ -213,7 +215,8 @@ class Replacement(Transport):
             self._workers.accept(self._worker, envs_of(message[2]))
             new.take()
             self._workers.attach_one(self._worker, new, self._batch)
-            for number, (command, body) in enumerate(self._first, FIRST_NUMBER):
+            first = self._first()
+            for number, (command, body) in enumerate(first(self._worker) if first else (), FIRST_NUMBER):
                 new.put(number, command, body)
         except ConnectionError:
             return 0, int(Answer.NOT_STARTED), self._workers.died(self._worker, self.launched)

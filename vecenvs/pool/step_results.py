@@ -54,8 +54,9 @@ class StepResults:
         self._rewards64: NDArray[np.float64] | None = None  # kept where the columns may be overwritten
         # Async mode: the arguments of `Commands.begin_resets`, once the last result is sure to be returned.
         self.resets = NO_RESETS
-        self.notes_ends = False  # whether to keep, in `ended`, the infos of the last result's rows that end episodes
-        self.ended: list[dict[str, Any]] = []
+        self.notes = False  # whether to keep what `note` does
+        self.ended: list[dict[str, Any]] = []  # the infos of the last result's rows that end episodes
+        self.turns: list[tuple[int, int, dict[str, Any]]] = []  # slot, flags and info of those that end or begin one
         self.keep_rows = False  # whether `Episodes.record_rows` has to be told of returned rows
 
     @property
@@ -177,8 +178,14 @@ class StepResults:
         ended = [slot for slot in flagged if of_all[slot] & DONE]
         if asynchronous:
             self._begin_autoresets(ended)
-        self.ended = [infos[slot] for slot in ended] if self.notes_ends else []
+        self.note(flagged, flagged, of_all, infos)
         return observations, rewards, dones, infos
+
+    def note(self, flagged: Iterable[int], slots: Iterable[int], flags: Sequence[int], infos: Infos) -> None:
+        """Keep, if asked to, the rows `flagged` of a result, which end or begin episodes of these `slots`."""
+        if self.notes:
+            self.turns = [(slot, flags[j], infos[j]) for j, slot in zip(flagged, slots, strict=True)]
+            self.ended = [info for _, flag, info in self.turns if flag & DONE]
 
     def _take_extras(self, extras: list[RowExtras], infos: Infos, resetting: Collection[int]) -> None:
         """Put the extras into the infos. If an env has failed, raise the error with the rows of the others."""
@@ -217,8 +224,8 @@ class StepResults:
             self._infos.note(slots, batch.infos)
         if self._asynchronous:
             self._begin_autoresets([slot for slot, flag in zip(slots, flags, strict=True) if flag & DONE])
-        if self.notes_ends:
-            self.ended = [info for info, flag in zip(batch.infos, flags, strict=True) if flag & DONE]
+        flagged = [j for j, flag in enumerate(flags) if flag] if self.notes else []
+        self.note(flagged, [slots[j] for j in flagged], flags, batch.infos)
         return batch
 
     def _begin_autoresets(self, ended: list[int]) -> None:

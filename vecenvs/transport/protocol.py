@@ -40,6 +40,7 @@ class Command(IntEnum):
     CLOSE = 8  # close the envs and leave -> CLOSED
     FAIL = 9  # body {slot: RemoteFailure}: these rows could not be read, refuse the slots until a reset -> no answer
     REPORT = 10  # body seconds: from now on send PROGRESS that often while there is some -> REPLY None
+    HOLD = 11  # body as of PREPARE -> no answer
 
 
 class Answer(IntEnum):

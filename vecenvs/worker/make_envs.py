@@ -112,11 +112,12 @@ def _host_of(env: Any, env_fn: Batched, slot: int, rules: Rules) -> BatchedHost:
                 f"{type(env).__name__} cannot be stepped with autoreset={rules.autoreset!r}, since what it does at the "
                 f"end of an episode is {host.autoreset!r}: pass {wanted}, or make it in another mode"
             )
-        if rules.root is not None and host.autoreset != "disabled":
+        if rules.own_resets and host.autoreset != "disabled":
+            names = " and ".join(rules.own_resets)
             raise VecEnvError(
                 f"{type(env).__name__} begins its next episodes itself (what it does at their ends is "
-                f"{host.autoreset!r}), and episode_seeds=True has to seed each of them: make it in the mode 'disabled' "
-                "(gymnasium.vector.AutoresetMode.DISABLED), or leave episode_seeds out"
+                f"{host.autoreset!r}), and {names} says how each of them begins: make it in the mode 'disabled' "
+                f"(gymnasium.vector.AutoresetMode.DISABLED), or leave {names} out"
             )
     except VecEnvError as exc:
         close_refused(env)

@@ -8,12 +8,17 @@ from vecenvs.transport.reset_arguments import NUMBER, SEED, SeedStream
 
 
 class Rules(NamedTuple):
-    """The same for all workers: the autoreset mode; with `episode_seeds` the root seed of slots that are given none."""
+    """The same for all workers.
+
+    With `episode_seeds` there is a `root` seed of slots that are given none. `own_resets` are arguments that need each
+    reset to be the worker's.
+    """
 
     autoreset: str
     root: int | None = None
     on_error: str = "raise"
     max_errors: int = 10
+    own_resets: tuple[str, ...] = ()
 
 
 class EpisodeSeeds:

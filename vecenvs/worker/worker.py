@@ -231,10 +231,13 @@ class Worker:
         self._send(number, int(Answer.REPLY), body)
 
     def _on_prepare(self, number: int, body: tuple[dict[int, Any], dict[int, Any]]) -> None:
+        self._on_hold(number, body)
+        self._reply(number, None)
+
+    def _on_hold(self, _: int, body: tuple[dict[int, Any], dict[int, Any]]) -> None:
         for name, values in zip(("seed", "options"), body, strict=True):
             for slot, value in values.items():
                 self.env_shard.hold(slot - self._first, name, value)
-        self._reply(number, None)
 
     def _on_resume(self, number: int, body: tuple[dict[int, tuple[Any, Any]], Sequence[InfoForm]]) -> None:
         lost, forms = body
@@ -319,6 +322,7 @@ class Worker:
         int(Command.STEP): _on_step,
         int(Command.CALL): _on_call,
         int(Command.PREPARE): _on_prepare,
+        int(Command.HOLD): _on_hold,
         int(Command.RESUME): _on_resume,
         int(Command.FAIL): _on_fail,
         int(Command.REPORT): _on_report,

@@ -54,6 +54,7 @@ from vecenvs.testing.suite.sizes import SizeConformance, SizeWorkerConformance
 from vecenvs.testing.suite.spaces import SpaceConformance
 from vecenvs.testing.suite.starts import StartConformance
 from vecenvs.testing.suite.subsets import SubsetConformance
+from vecenvs.testing.suite.tasks import TaskConformance, TaskWorkerConformance
 from vecenvs.testing.suite.timeouts import PatienceConformance, TimeoutConformance
 from vecenvs.testing.suite.trajectories import RowConformance, WorldConformance
 from vecenvs.testing.suite.values import ValueConformance
@@ -71,6 +72,7 @@ class RuleConformance(
     OnErrorConformance,
     OnEpisodeConformance,
     EvaluateConformance,
+    TaskConformance,
     IndexConformance,
     SubsetConformance,
     ArgumentConformance,
@@ -108,6 +110,7 @@ class WorkerConformance(
     RestartConformance,
     EpisodeSeedWorkerConformance,
     EvaluateWorkerConformance,
+    TaskWorkerConformance,
     RecoveryConformance,
     TimeoutConformance,
     OrderConformance,
