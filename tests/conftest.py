@@ -382,7 +382,7 @@ LOAD_TORCH = (
     "tests/compat/test_baselines.py::test_set_global_seeds",
     "tests/examples/test_ddpg",
     "tests/test_bench.py::TestReport::test_draws",
-    "tests/test_run.py::test_models_of",
+    "tests/test_evaluate_command.py::test_models_of",
     "tests/test_tensor_envs",
     "tests/test_training_benchmark.py",
     "tests/views/test_gymnasium_programs.py::test_floats_for_integers",

@@ -70,6 +70,9 @@ SHORTER: dict[str, list[tuple[str, str]]] = {
     "docs/replay.md": [("range(1000)", "range(20)"), ("num_explorers=4", "num_explorers=2")],
     "docs/sb3.md": [
         ("learn(100_000)", "learn(64)"),
+        ("learn(20_000, ", "learn(64, "),
+        ("range(10)", "range(1)"),
+        ("episodes=20", "episodes=2"),
         ("learn(2_000)", "learn(200)"),
         ("num_envs=8", "num_envs=2"),
         ("seed=1", "seed=1, n_steps=32"),
@@ -84,7 +87,7 @@ SHORTER: dict[str, list[tuple[str, str]]] = {
     "docs/tutorials/ppo_sb3.md": [
         ("learn(30_000)", "learn(512)"),
         ("n_steps=128", "n_steps=32"),
-        ("n_eval_episodes=40", "n_eval_episodes=4"),
+        ("episodes=40", "episodes=4"),
     ],
 }
 

@@ -15,31 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 import pytest
 
 import vecenvs
-from vecenvs import DummyVecEnv
 from vecenvs.__main__ import main
 from vecenvs.cli import _play
-from vecenvs.cli._policies import function_policy, load_policy
-from vecenvs.testing.envs import CountingEnv, FailingEnv, counting_fns
-from vecenvs.wrappers import VecNormalize, load_results
+from vecenvs.testing.envs import CountingEnv, FailingEnv
+from vecenvs.wrappers import load_results
 
 ROOT = Path(vecenvs.__file__).parent.parent
 
 
-def always_right(obs: Any) -> Any:
-    assert obs.shape == (3, 4)
-    return np.ones(3, np.int64)
-
-
 def a_counting_env(tag: int) -> CountingEnv:
     return CountingEnv(tag)
-
-
-def wrong(obs: Any) -> Any:
-    return np.ones(99, np.int64)
 
 
 def test_random_policy_writes_monitor_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,115 +51,6 @@ def test_an_env_by_its_class_or_function(name: str, capsys: pytest.CaptureFixtur
     command = ["run", f"{__name__}:{name}", "--num-envs", "2", "--steps", "20", "--quiet"]
     assert main([*command, "--backend", "dummy", "--env-kwargs", '{"tag": 3}']) == 0
     assert capsys.readouterr().out.startswith("20 steps in ")
-
-
-def test_a_function_as_policy_and_a_number_of_episodes(capsys: pytest.CaptureFixture[str]) -> None:
-    policy = f"{__name__}:always_right"
-    assert main(["run", "CartPole-v1", "--num-envs", "3", "--episodes", "6", "--policy", policy, "--quiet"]) == 0
-    out = capsys.readouterr().out
-    assert re.search(r", [678] episodes; ", out)
-    assert float(re.search(r"return ([0-9.]+)", out)[1]) < 11
-
-
-class Choosing:
-    """Has a policy as a method."""
-
-    @staticmethod
-    def left(obs: Any) -> Any:
-        return np.zeros(len(obs), np.int64)
-
-
-def test_a_method_as_policy() -> None:
-    assert function_policy(f"{__name__}:Choosing.left") is Choosing.left
-    with pytest.raises(ValueError, match="has no 'Choosing.right'"):
-        function_policy(f"{__name__}:Choosing.right")
-
-
-def test_models_of_stable_baselines3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import stable_baselines3 as sb3
-
-    for name, env in (("PPO", "CartPole-v1"), ("A2C", "CartPole-v1"), ("DQN", "CartPole-v1"), ("SAC", "Pendulum-v1")):
-        model = getattr(sb3, name)("MlpPolicy", env, seed=0)
-        path = tmp_path / f"{name}.zip"
-        model.save(path)
-        with vecenvs.make_vec_env(env, num_env=2) as vec:
-            policy = load_policy(str(path), vec)
-            obs = vec.reset(seed=0)
-            np.testing.assert_array_equal(policy(obs), model.predict(obs, deterministic=True)[0])
-    assert main(["run", "Pendulum-v1", "--num-envs", "2", "--steps", "20", "--policy", str(path), "--quiet"]) == 0
-    with vecenvs.make_vec_env("Pendulum-v1", num_env=1) as vec:
-        VecNormalize(vec).save(tmp_path / "normal.npz")
-    command = ["run", "Pendulum-v1", "--num-envs", "2", "--steps", "20", "--policy", str(path), "--quiet"]
-    assert main([*command, "--normalize", str(tmp_path / "normal.npz"), "--stochastic", "--algo", "SAC"]) == 0
-    assert "20 steps" in capsys.readouterr().out
-
-
-def test_a_normalized_policy_on_raw_observations_is_told(tmp_path: Path) -> None:
-    import stable_baselines3 as sb3
-
-    with vecenvs.make_vec_env("Pendulum-v1", num_env=1) as vec:
-        sb3.PPO("MlpPolicy", vecenvs.as_sb3(VecNormalize(vec)), seed=0).save(tmp_path / "model.zip")
-        with pytest.warns(UserWarning, match="learned from observations in Box.*VecNormalize.*--normalize FILE"):
-            load_policy(str(tmp_path / "model.zip"), vec)
-
-
-class Goals(gymnasium.Env):
-    """An env with goal observations, as HER needs them, with unsorted keys; episodes have five steps."""
-
-    _part = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    observation_space = gymnasium.spaces.Dict(observation=_part, achieved_goal=_part, desired_goal=_part)
-    action_space = gymnasium.spaces.Discrete(3)
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.t = 0
-        return self._obs(), {}
-
-    def step(self, action: Any) -> Any:
-        self.t += 1
-        return self._obs(), float(action), self.t == 5, False, {}
-
-    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
-        return -np.linalg.norm(achieved_goal - desired_goal, axis=-1)
-
-    def _obs(self) -> Any:
-        return {key: self.np_random.random(2).astype(np.float32) for key in self.observation_space}
-
-
-@pytest.fixture
-def goals(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setitem(gymnasium.registry, "Goals-v0", gymnasium.envs.registration.EnvSpec("Goals-v0", Goals))
-    return "Goals-v0"
-
-
-def test_models_of_dict_observations(goals: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import stable_baselines3 as sb3
-
-    her: dict[str, Any] = {"replay_buffer_class": sb3.HerReplayBuffer, "buffer_size": 100}
-    models: list[Any] = [
-        sb3.PPO("MultiInputPolicy", Goals(), seed=0),
-        sb3.DQN("MultiInputPolicy", Goals(), seed=0, **her, replay_buffer_kwargs={"n_sampled_goal": 2}),
-    ]
-    dicts: dict[str, Any] = {"backend": "dummy", "flatten_dict_observations": False}
-    with vecenvs.make_vec_env(goals, num_env=2, **dicts) as vec:
-        VecNormalize(vec, norm_obs_keys=["observation"]).save(tmp_path / "normal.npz")
-        obs = vec.reset(seed=0)
-        for k, model in enumerate(models):
-            model.save(tmp_path / f"{k}.zip")
-            policy = load_policy(str(tmp_path / f"{k}.zip"), vec)
-            np.testing.assert_array_equal(policy(obs), model.predict(obs, deterministic=True)[0])
-    command = ["run", goals, "--num-envs", "2", "--backend", "dummy", "--steps", "20", "--quiet"]
-    normalize = ["--normalize", str(tmp_path / "normal.npz")]
-    for policy_arguments in ([], ["--policy", str(tmp_path / "0.zip")], ["--policy", str(tmp_path / "1.zip")]):
-        for more in ([], normalize):
-            assert main([*command, *policy_arguments, *more]) == 0, capsys.readouterr().err
-
-
-def test_random_actions_of_any_space_are_the_same_for_a_seed() -> None:
-    with DummyVecEnv(counting_fns(4)) as vec:
-        first, second = (load_policy("random", vec, seed=3) for _ in range(2))
-        for _ in range(3):
-            np.testing.assert_array_equal(first(None), second(None))
 
 
 class Fatal(FailingEnv):
@@ -237,14 +116,7 @@ def test_load_without_a_terminal(backend: str, monkeypatch: pytest.MonkeyPatch) 
         (["CartPole-v1", "--backend", "no"], "unknown backend 'no'"),
         (["CartPole-v1", "--env-kwargs", '{"no": 1}'], "unexpected keyword argument 'no'"),
         (["CartPole-v1", "--env-kwargs", "no"], "is not a JSON object"),
-        (["CartPole-v1", "--policy", "no"], "none of: random"),
-        (["CartPole-v1", "--policy", "no_such_module:f"], "no_such_module"),
-        (["CartPole-v1", "--policy", "os:no"], "has no 'no'"),
-        (["CartPole-v1", "--policy", "os:name"], "not a class or function"),
-        (["CartPole-v1", "--policy", f"{__name__}:wrong"], "policy: ValueError: actions"),
-        (["CartPole-v1", "--policy", "none.zip"], "none.zip"),
-        (["CartPole-v1", "--policy", __file__ + ".zip"], ".zip"),
-        (["CartPole-v1", "--normalize", __file__], "not a file that VecNormalize.save wrote"),
+        (["CartPole-v1", "--policy", "no"], "unrecognized arguments: --policy"),
         (["CartPole-v1", "--num-envs", "0"], "at least 1"),
         (["CartPole-v1", "--monitor-dir", __file__], "is a file"),
     ],
@@ -302,7 +174,7 @@ def test_live_progress_and_ctrl_c(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         os.close(terminal)
-    assert b"CartPole-v1: 2 envs, SubprocVecEnv, policy random" in shown
+    assert b"CartPole-v1: 2 envs, SubprocVecEnv" in shown
     assert b"return" in shown
     assert b"interrupted" in shown
     assert b"Traceback" not in shown

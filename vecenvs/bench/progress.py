@@ -16,18 +16,21 @@ if TYPE_CHECKING:
 class ProgressDisplay(Protocol):
     """What a measurement calls after each reading."""
 
-    def advance(self, text: str, line: str = "") -> None:
-        """Count one reading. A bar shows `text`; without a terminal, `line` is printed unless it is empty."""
+    def advance(self, text: str, line: str = "", count: int = 1) -> None:
+        """Count so many readings. A bar shows `text`; without a terminal, `line` is printed unless it is empty."""
 
 
 @contextmanager
-def progress(total: int) -> Iterator[ProgressDisplay]:
-    """Show the progress of `total` readings on stderr."""
+def progress(total: int, first: str = "starting the bare loops") -> Iterator[ProgressDisplay]:
+    """Show the progress of `total` readings on stderr; `first` says what comes before the first one."""
     if not sys.stderr.isatty():
         yield _Lines()
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError as error:
+        raise ImportError("the progress bar needs rich: pip install rich") from error
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with _messages_held() as (terminal, messages):
@@ -41,7 +44,7 @@ def progress(total: int) -> Iterator[ProgressDisplay]:
             redirect_stderr=False,
         )
         with bar:
-            shown = _Bar(bar, total, messages)
+            shown = _Bar(bar, total, messages, first)
             try:
                 yield shown
             finally:
@@ -72,14 +75,14 @@ def _messages_held() -> Iterator[tuple[IO[str], IO[bytes]]]:
 
 
 class _Bar:
-    def __init__(self, bar: Progress, total: int, messages: IO[bytes]) -> None:
+    def __init__(self, bar: Progress, total: int, messages: IO[bytes], first: str) -> None:
         self._bar, self._messages, self._printed = bar, messages, 0
-        self._task = bar.add_task("starting the bare loops", total=total)
+        self._task = bar.add_task(first, total=total)
         bar.refresh()
 
-    def advance(self, text: str, line: str = "") -> None:
+    def advance(self, text: str, line: str = "", count: int = 1) -> None:
         self.print_messages()
-        self._bar.update(self._task, advance=1, description=text, refresh=True)
+        self._bar.update(self._task, advance=count, description=text, refresh=True)
 
     def print_messages(self) -> None:
         """Print above the bar what has been written meanwhile."""
@@ -94,6 +97,6 @@ class _Bar:
 
 
 class _Lines:
-    def advance(self, text: str, line: str = "") -> None:
+    def advance(self, text: str, line: str = "", count: int = 1) -> None:
         if line:
             sys.stderr.write(f"{line}\n")

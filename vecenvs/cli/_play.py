@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+
 from vecenvs import env_calls
 from vecenvs.batch.lazy_infos import Infos
 from vecenvs.cli import UsageError
-from vecenvs.cli._policies import Policy
-from vecenvs.errors import VecEnvError, WorkerDied, describe_indices
+from vecenvs.errors import WorkerDied, describe_indices
 from vecenvs.vec_env import VecEnv
 
 _RECENT_EPISODES = 100
@@ -23,45 +25,37 @@ _SHOW_EVERY = 0.25
 _LINE_EVERY = 10.0
 _LOAD_EVERY = 1.0  # seconds between two readings
 
+_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
 State = dict[str, str]  # what is shown, by its name
 Show = Callable[[Callable[[], State]], None]
 
 
 class Play:
-    """Step `vec` by `policy`; count the steps, episodes and returns."""
+    """Step `vec` by random actions; count the steps, episodes and returns."""
 
-    def __init__(self, vec: VecEnv, policy: Policy, *, load: bool = False) -> None:
+    def __init__(self, vec: VecEnv, seed: int | None, *, load: bool = False) -> None:
         self.steps = self.episodes = 0
-        self._vec, self._policy = vec, policy
+        self._vec, self._sample = vec, sampler(vec, seed)
         self._returns: deque[float] = deque(maxlen=_RECENT_EPISODES)
         self._lengths: deque[int] = deque(maxlen=_RECENT_EPISODES)
         self._begun = self._last = time.perf_counter()
         self._marks: deque[tuple[float, int]] = deque()
         self._loads = Loads(vec) if load else None
 
-    def run(self, show: Show | None, *, steps: int | None, episodes: int | None) -> None:
-        """Step until this many steps or episodes are done. None stands for no end but KeyboardInterrupt."""
-        obs = self._vec.reset()
+    def run(self, show: Show | None, *, steps: int | None) -> None:
+        """Step until this many steps are done. None stands for no end but KeyboardInterrupt."""
+        self._vec.reset()
         self._begun = self._last = time.perf_counter()
         self._marks.append((self._begun, 0))
         if self._loads is not None:
             self._loads.read()  # the next reading is compared with this one
         next_show = 0.0
-        while (steps is None or self.steps < steps) and (episodes is None or self.episodes < episodes):
-            self._begin_step(obs)
-            obs, _, _, infos = self._vec.step_wait()
-            self.count(infos)
+        while steps is None or self.steps < steps:
+            self.count(self._vec.step(self._sample())[3])
             if show is not None and self._last >= next_show:
                 show(self._state)
                 next_show = self._last + _SHOW_EVERY
-
-    def _begin_step(self, obs: Any) -> None:
-        try:
-            self._vec.step_async(self._policy(obs))
-        except VecEnvError:
-            raise
-        except Exception as error:  # from the policy, or because it returned no actions of this env
-            raise UsageError(f"policy: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
     def count(self, infos: Infos) -> None:
         """Count a step of all envs."""
@@ -106,6 +100,17 @@ class Play:
             self._marks.popleft()
         (then, before), (now, steps) = self._marks[0], self._marks[-1]
         return (steps - before) / (now - then) if now > then else 0.0
+
+
+def sampler(vec: VecEnv, seed: int | None) -> Callable[[], Any]:
+    """Return a function that samples the action space. The same seed gives the same actions on every backend."""
+    space, n = vec.action_space, vec.num_envs
+    if isinstance(space, _ARRAYS):
+        batched = batch_space(space, n)
+        batched.seed(seed)
+        return batched.sample
+    space.seed(seed)
+    return lambda: [space.sample() for _ in range(n)]
 
 
 class Loads:

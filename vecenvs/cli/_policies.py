@@ -1,25 +1,19 @@
-"""The policies of `python -m vecenvs run` (random, a function, a model of Stable-Baselines3), and --normalize."""
+"""The policies of `python -m vecenvs evaluate` (random, a function, a model of Stable-Baselines3), and --normalize."""
 
 from __future__ import annotations
 
 import json
+import pickle
 import warnings
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zipfile import BadZipFile, ZipFile
-
-from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
 
 from vecenvs.make.env_types import find_function
 from vecenvs.vec_env import VecEnv
 from vecenvs.wrappers import VecNormalize, vec_statistics
-
-Policy = Callable[[Any], Any]  # a batch of observations -> a batch of actions
-
-_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 # A setting that only the models of this algorithm have. All other models are taken for A2C.
 _MARKS = {
@@ -37,52 +31,67 @@ _NO_BUFFER: dict[str, Any] = {
     "optimize_memory_usage": False,
     "n_steps": 1,
 }
+_PICKLE = b"\x80"  # how a file of Stable-Baselines3's VecNormalize begins
 
 
-def wants_dicts(text: str, statistics: Path | None) -> bool:
-    """Return whether the policy or the statistics were made with Dict observations, which must not be flattened then.
+class SavedStatistics(NamedTuple):
+    """The statistics in a file: whether they are of Dict observations, and what normalizes a VecEnv by them."""
+
+    dicts: bool
+    applied: Callable[[VecEnv], VecEnv]
+
+
+def statistics_in(path: Path | None) -> SavedStatistics | None:
+    """Read a file of VecNormalize, or of Stable-Baselines3's. Raise ValueError, ImportError or OSError."""
+    if path is None:
+        return None
+    with path.open("rb") as file:
+        if file.read(1) != _PICKLE:
+            dicts = vec_statistics.read(str(path))[0]["norm_obs_keys"] is not None
+            return SavedStatistics(dicts, lambda vec: VecNormalize.load(path, vec))
+        file.seek(0)
+        try:
+            saved = pickle.load(file)
+        except ImportError as error:
+            raise ImportError(f"{str(path)!r} is a pickle, as of Stable-Baselines3's VecNormalize: {error}") from error
+        except Exception as error:  # whatever a file may hold
+            raise ValueError(f"{str(path)!r} cannot be unpickled: {error}") from error
+    if not (hasattr(saved, "norm_obs") and hasattr(saved, "ret_rms")):
+        raise ValueError(f"{str(path)!r} holds a {type(saved).__name__}, not Stable-Baselines3's VecNormalize")
+
+    def applied(vec: VecEnv) -> VecEnv:
+        keys = saved.norm_obs_keys if saved.norm_obs else None
+        found = VecNormalize(
+            vec, norm_obs=saved.norm_obs, clip_obs=saved.clip_obs, epsilon=saved.epsilon, norm_obs_keys=keys
+        )
+        if saved.norm_obs:
+            found.obs_rms = saved.obs_rms
+        return found
+
+    return SavedStatistics(saved.norm_obs and isinstance(saved.obs_rms, dict), applied)
+
+
+def wants_dicts(text: str) -> bool:
+    """Return whether a policy was made with Dict observations, which must not be flattened then.
 
     Raise ValueError or OSError if a file cannot be read.
     """
-    if text.endswith(".zip"):
-        space = _settings_in(text).get("observation_space")
-        if isinstance(space, dict) and "spaces.dict.Dict" in str(space.get(":type:")):
-            return True
-    return statistics is not None and vec_statistics.read(str(statistics))[0]["norm_obs_keys"] is not None
+    if not text.endswith(".zip"):
+        return False
+    space = _settings_in(text).get("observation_space")
+    return isinstance(space, dict) and "spaces.dict.Dict" in str(space.get(":type:"))
 
 
-def normalized(vec: VecEnv, statistics: Path | None) -> VecEnv:
-    """Return the VecEnv normalised by these statistics, which no longer change. Raise ValueError or OSError."""
-    if statistics is None:
-        return vec
-    found = VecNormalize.load(statistics, vec)
-    found.training = False
-    return found
-
-
-def load_policy(
-    text: str, vec: VecEnv, *, seed: int | None = None, algo: str | None = None, deterministic: bool = True
-) -> Policy:
+def load_policy(text: str, vec: VecEnv, algo: str | None = None) -> Any:
     """Load the policy that `text` names. Raise ValueError, ImportError or OSError if it cannot be loaded."""
     if text == "random":
-        return random_policy(vec, seed)
+        return text
     if text.endswith(".zip"):
-        return sb3_policy(text, vec, algo, deterministic)
+        return sb3_model(text, vec, algo)
     return function_policy(text)
 
 
-def random_policy(vec: VecEnv, seed: int | None) -> Policy:
-    """Return a policy which samples the action space. The same seed gives the same actions on every backend."""
-    space, n = vec.action_space, vec.num_envs
-    if isinstance(space, _ARRAYS):
-        batched = batch_space(space, n)
-        batched.seed(seed)
-        return lambda _: batched.sample()
-    space.seed(seed)
-    return lambda _: [space.sample() for _ in range(n)]
-
-
-def function_policy(text: str) -> Policy:
+def function_policy(text: str) -> Callable[..., Any]:
     """Import `package.module:function`."""
     module, _, name = text.partition(":")
     if not (module and name):
@@ -95,7 +104,7 @@ def function_policy(text: str) -> Policy:
         raise ImportError(f"policy {text!r}: importing {module} raised {type(error).__name__}: {error}") from error
 
 
-def sb3_policy(path: str, vec: VecEnv, algo: str | None, deterministic: bool) -> Policy:
+def sb3_model(path: str, vec: VecEnv, algo: str | None) -> Any:
     """Load a model that Stable-Baselines3 has saved, on the CPU and without its replay buffer."""
     settings = _settings_in(path)
     chosen = algo or _algorithm_of(settings)
@@ -114,7 +123,7 @@ def sb3_policy(path: str, vec: VecEnv, algo: str | None, deterministic: bool) ->
     if not isinstance(vec, VecNormalize) and (seen := model.observation_space) != vec.observation_space:
         told = f"{path!r} has learned from observations in {seen}, and sees {vec.observation_space}"
         warnings.warn(f"{told}: if VecNormalize was between, give its statistics by --normalize FILE", stacklevel=2)
-    return lambda obs: model.predict(obs, deterministic=deterministic)[0]
+    return model
 
 
 def _settings_in(path: str) -> dict[str, Any]:

@@ -125,7 +125,8 @@ class EpisodePool:
             slots, started = slots[rows], started[rows]
             obs = map_leaves(lambda leaf: leaf[rows], obs) if len(rows) else obs
         if len(slots):
-            self._vec.send(self._choose(obs, slots, started), slots)
+            seeds = self._seed + np.maximum(self._number[slots], 0)
+            self._vec.send(self._choose(obs, slots, started, seeds), slots)
             self._due.update(slots.tolist())
 
     def _end(self, slot: int, info: dict[str, Any]) -> None:

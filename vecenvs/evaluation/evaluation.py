@@ -68,7 +68,7 @@ def evaluate(vec: VecEnv, policy: Any, episodes: int = 100, seed: int = 1000, de
         policy: a function `policy(obs)` of a batch of observations, one row for each env that is to act, to a batch of
             actions; or `policy(obs, indices, started)` for one with a state, with the envs, int64 (k,), and whether
             the row is the first one of an episode, bool (k,). Or an object with `predict(obs, deterministic=...)`, such
-            as a model of Stable-Baselines3.
+            as a model of Stable-Baselines3. Or "random": samples of the action space, which follow from the seeds.
         episodes: how many, at least 1.
         seed: the seed of the first one.
         deterministic: whether a policy with `predict` takes its most likely actions.
