@@ -127,19 +127,7 @@ class SubprocVecEnv(subproc.SubprocVecEnv):
 
 
 class ShmemVecEnv(SubprocVecEnv):
-    """Envs in processes, one in each. The processes of SubprocVecEnv share memory with the caller just as well.
-
-    Args:
-        env_fns: as in SubprocVecEnv.
-        spaces: as in SubprocVecEnv.
-        context: as in SubprocVecEnv.
-        **common: as in SubprocVecEnv.
-    """
-
-    def __init__(
-        self, env_fns: Iterable[EnvFn], spaces: SpacePair | None = None, context: str = "spawn", **common: Any
-    ) -> None:
-        super().__init__(env_fns, spaces, context, **common)
+    """Envs in processes, one in each. The processes of SubprocVecEnv share memory with the caller just as well."""
 
 
 class VecEnvObservationWrapper(VecRowsWrapper):

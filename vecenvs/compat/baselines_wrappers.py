@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from vecenvs import wrappers
 from vecenvs.arguments import parse_int
 from vecenvs.vec_env import VecEnv
+from vecenvs.wrappers.vec_extract_dict_obs import VecExtractDictObs
 from vecenvs.wrappers.vec_statistics import Merger
 
 __all__ = ["VecExtractDictObs", "VecFrameStack", "VecMonitor", "VecNormalize", "VecVideoRecorder"]
@@ -94,15 +95,6 @@ class VecFrameStack(wrappers.VecFrameStack):
     def __init__(self, venv: VecEnv, nstack: int) -> None:
         super().__init__(venv, nstack, "last")
         self.nstack = self.n_stack
-
-
-class VecExtractDictObs(wrappers.VecExtractDictObs):
-    """Replace Dict observations by one of their entries.
-
-    Args:
-        venv: the VecEnv to wrap.
-        key: the entry.
-    """
 
 
 class VecMonitor(wrappers.VecMonitor):

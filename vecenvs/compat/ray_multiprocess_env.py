@@ -53,6 +53,11 @@ def make_remote_class(cls: type, name: str, env_class: type) -> Any:
     return ray.remote(kind)
 
 
+def _of_first(name: str) -> Any:
+    doc = f"The `{name}` of the first env. AttributeError if its actor has no method of this name."
+    return property(lambda env: env._ask_first(name), doc=doc)  # noqa: SLF001
+
+
 class RayVectorEnv:
     """The user's actors as one vector env, with the interface of pfrl's MultiprocessVectorEnv.
 
@@ -88,20 +93,9 @@ class RayVectorEnv:
         """The number of envs."""
         return len(self._remote_envs)
 
-    @property
-    def action_space(self) -> Any:
-        """The value of the first env. AttributeError if its actor has no method of this name."""
-        return self._ask_first("action_space")
-
-    @property
-    def observation_space(self) -> Any:
-        """The value of the first env. AttributeError if its actor has no method of this name."""
-        return self._ask_first("observation_space")
-
-    @property
-    def spec(self) -> Any:
-        """The value of the first env. AttributeError if its actor has no method of this name."""
-        return self._ask_first("spec")
+    action_space = _of_first("action_space")
+    observation_space = _of_first("observation_space")
+    spec = _of_first("spec")
 
     def reset(self, *args: Any, **kwargs: Any) -> Any:
         """Reset envs.

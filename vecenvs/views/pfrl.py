@@ -6,17 +6,16 @@ pfrl need not be installed.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from vecenvs._native.twin import as_float32
 from vecenvs.arguments import check_choice, check_vec_env
 from vecenvs.batch.layout import SpaceLayout
-from vecenvs.batch.lazy_infos import Infos
 from vecenvs.errors import ClosedError, EnvError, ResetNeededError
-from vecenvs.vec_env import VecEnv
+from vecenvs.vec_env import StepReturn, VecEnv
+from vecenvs.wrappers.vec_rows import unrounded
 
 TIME_LIMITS = ("done", "needs_reset")
 MODES = ("same_step", "disabled")
@@ -109,12 +108,7 @@ class PfrlView:
         self._check_open("step")
         if self._ended:
             raise self._reset_needed()
-        try:
-            result = self.vec.step(actions)
-        except EnvError as error:
-            self._keep_steps(error)
-            raise
-        return self._to_pfrl(*result)
+        return self._to_pfrl(lambda: self.vec.step(actions))
 
     def step_wait(self, timeout: float | None = None) -> PfrlStep:
         """Return the result of a `step` that raised StepTimeout.
@@ -131,19 +125,18 @@ class PfrlView:
             ClosedError: the view has been closed.
         """
         self._check_open("step_wait")
+        return self._to_pfrl(lambda: self.vec.step_wait(timeout))
+
+    def _to_pfrl(self, step: Callable[[], StepReturn]) -> PfrlStep:
+        """Return a step's result in pfrl's form."""
         try:
-            result = self.vec.step_wait(timeout)
+            obs, rounded, dones, infos = step()
         except EnvError as error:
             self._keep_steps(error)
             raise
-        return self._to_pfrl(*result)
-
-    def _to_pfrl(self, obs: Any, rounded: Any, dones: Any, infos: Infos) -> PfrlStep:
-        """Return a step's result in pfrl's form."""
         rewards = self.vec.rewards64
         if self._wrapped:
-            # A wrapper may change the float32 rewards without `rewards64`: its rewards take precedence.
-            rewards = np.where(as_float32(rewards) == rounded, rewards, rounded)
+            rewards = unrounded(rewards, rounded)
             for info in infos:  # a wrapper may have made them
                 info.setdefault(_TRUNCATED, False)
         done = dones.tolist()

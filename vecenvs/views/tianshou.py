@@ -13,12 +13,12 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
-from vecenvs._native.twin import as_float32
 from vecenvs.arguments import check_vec_env, parse_indices
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import EnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.views.gymnasium.vector_infos import without_vec_env_keys
+from vecenvs.wrappers.vec_rows import unrounded
 
 Array = NDArray[Any]
 Ids = int | Sequence[int] | Array | None
@@ -129,8 +129,7 @@ class TianshouView:
         except EnvError as error:
             error.tell_reset(lambda slot: f"reset([{slot}]) it first")
             raise
-        exact = self.vec.rewards64[ids]
-        rewards = np.where(as_float32(exact) == batch.rewards, exact, batch.rewards)  # a wrapper may have changed them
+        rewards = unrounded(self.vec.rewards64[ids], batch.rewards)
         infos = [{**without_vec_env_keys(info), "env_id": slot} for slot, info in zip(ids, batch.infos, strict=True)]
         return self._rows(batch.obs), rewards, batch.terminated, batch.truncated, _objects(infos)
 

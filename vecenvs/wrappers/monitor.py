@@ -160,7 +160,7 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
         return list(self.episode_times)
 
     def _record(self, row: Any) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Record a step; return its row. The compiled core does so itself for usual rows that end no episode."""
+        """Record a step; return its row."""
         try:
             self._rewards.append(row[1])
         except TypeError:  # a number in an array of one item, which VecEnvs take, too

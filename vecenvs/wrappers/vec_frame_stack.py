@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from vecenvs.arguments import parse_int
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.wrappers.dict_space import dict_space
 from vecenvs.wrappers.vec_rows import (
     REPEAT,
     RESTARTED,
     TERMINAL,
     VecRowsWrapper,
     check_last,
+    dict_space,
     flagged,
     last_rows,
     shows_next,

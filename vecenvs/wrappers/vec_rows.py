@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -93,10 +94,19 @@ class VecRowsWrapper(VecBatchWrapper):
 
     def _on_batch(self, batch: Batch, call: str, *, lock_step: bool) -> None:
         exact = batch.rewards.astype(np.float64)
-        if call == "step":  # what it was before rounding, unless a wrapper below has changed it
-            before = self.venv.rewards64[batch.indices]
-            exact = np.where(as_float32(before) == batch.rewards, before, exact)
+        if call == "step":
+            exact = unrounded(self.venv.rewards64[batch.indices], batch.rewards)
         self._on_rows(batch, exact, lock_step)
+
+
+def unrounded(before: NDArray[np.float64], rewards: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return rewards as they were `before` rounding, but for those that a wrapper has changed since."""
+    return np.where(as_float32(before) == rewards, before, rewards)
+
+
+def dict_space(subspaces: Mapping[str, spaces.Space[Any]]) -> spaces.Dict:
+    """Return a Dict space with its keys in the order of `subspaces`, which is the order of a batch's entries."""
+    return spaces.Dict(OrderedDict(subspaces))  # Gymnasium sorts the keys of any other mapping
 
 
 def flagged(batch: Batch, key: str) -> NDArray[np.bool_]:

@@ -11,8 +11,7 @@ from gymnasium.wrappers.utils import RunningMeanStd, update_mean_var_count_from_
 from numpy.typing import NDArray
 
 from vecenvs import array_file
-from vecenvs.wrappers.dict_space import dict_space
-from vecenvs.wrappers.vec_rows import TERMINAL
+from vecenvs.wrappers.vec_rows import TERMINAL, dict_space
 
 Moments = tuple[NDArray[np.float64], NDArray[np.float64], float]
 PARTS = ("mean", "var", "count")

@@ -9,8 +9,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.wrappers.dict_space import dict_space
-from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper, last_infos
+from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper, dict_space, last_infos
 
 
 class VecTransposeImage(VecRowsWrapper):

@@ -17,7 +17,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from vecenvs._native.twin import as_float32
 from vecenvs.arguments import check_vec_env, deadline_of
 from vecenvs.batch.actions import whole_numbers
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
@@ -27,6 +26,7 @@ from vecenvs.views.gymnasium.calls import GymnasiumCalls
 from vecenvs.views.gymnasium.errors import CallTimeout, raise_as_gymnasium
 from vecenvs.views.gymnasium.resets import PendingReset, parse_reset
 from vecenvs.views.gymnasium.vector_infos import VectorInfos, check_wrapped
+from vecenvs.wrappers.vec_rows import unrounded
 
 AUTORESET_MODES = {
     "next_step": AutoresetMode.NEXT_STEP,
@@ -260,23 +260,17 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         self._last = self._observations.copy_all(observations)
         if self.autoreset_mode is AutoresetMode.DISABLED:
             self._ended = dones
-        terminated, truncated = vec.terminated, vec.truncated
+        terminated, truncated, exact = vec.terminated, vec.truncated, vec.rewards64
         if self._wrapped:
             check_wrapped(dones, terminated | truncated, infos)
+            exact = unrounded(exact, rewards)
         return (
             self._observations.to_gymnasium(observations),
-            self._float64(rewards),
+            exact,
             terminated,
             truncated,
             self._infos.of_step(infos, dones),
         )
-
-    def _float64(self, rewards: NDArray[np.float32]) -> NDArray[np.float64]:
-        exact = self.vec.rewards64
-        # A wrapper may change `rewards` without changing `rewards64`.
-        if self._wrapped and not np.array_equal(as_float32(exact), rewards):
-            return rewards.astype(np.float64)
-        return exact
 
     def _raise(self, error: VecEnvError, name: str) -> NoReturn:
         """Raise Gymnasium's error, and store the rows of the envs that have completed the call."""
