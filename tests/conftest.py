@@ -264,7 +264,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         first = next((each for each in chosen if not each.long), None)
         params = [
             pytest.param(
-                replace(configuration, sparse=configuration.sparse or configuration not in (first, *BOTH)),
+                replace(configuration, sparse=configuration.sparse or configuration is not first),
                 id=configuration.name,
                 marks=[pytest.mark.long] if configuration.long else [],
             )

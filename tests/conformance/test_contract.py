@@ -164,10 +164,7 @@ class Spawns:
     """What spawn can change beyond that: each worker imports everything anew."""
 
     test_an_env_that_cannot_be_made = ErrorConformance.test_an_env_that_cannot_be_made
-    test_close_is_asked_of_every_env_once = LifecycleConformance.test_close_is_asked_of_every_env_once
     test_closures_and_lambdas_travel = ErrorConformance.test_closures_and_lambdas_travel
-    test_env_functions_that_do_not_pickle = ErrorConformance.test_env_functions_that_do_not_pickle
-    test_spaces_that_differ = ErrorConformance.test_spaces_that_differ
     test_with_statement = LifecycleConformance.test_with_statement
 
 

@@ -205,8 +205,8 @@ class TestWrongInput:
         [
             ({"obs": np.zeros((4, 3), np.float32)}, ValueError, r"obs has shape \(4, 3\), but 4 .* take \(4, 2\)"),
             ({"next_obs": np.zeros((3, 2), np.float32)}, ValueError, r"next_obs has shape \(3, 2\)"),
-            ({"action": np.full(4, 0.5)}, TypeError, "action has dtype float64, but int64 is stored"),
-            ({"explorer": np.array([0, 1, 2, 2**40])}, TypeError, "explorer has dtype int64, but int32 is stored"),
+            ({"action": np.full(4, 0.5)}, TypeError, "action have dtype float64, but int64 is needed"),
+            ({"explorer": np.array([0, 1, 2, 2**40])}, TypeError, "explorer have dtype int64, but int32 is needed"),
             ({"terminated": np.zeros((4, 1), bool)}, ValueError, r"terminated has shape \(4, 1\)"),
             ({"reward": 1.0}, ValueError, "reward has no rows"),
             ({"done": np.zeros(4)}, ValueError, r"unknown fields \['done'\]"),
@@ -226,7 +226,7 @@ class TestWrongInput:
         found = schema.unpack(schema.pack(given))
         assert found["obs"].dtype == np.uint8
         assert (found["obs"].tolist(), found["next_obs"].tolist()) == ([[255, 0]], [[1, 255]])
-        with pytest.raises(TypeError, match=f"obs has dtype {dtype.__name__}, but uint8 is stored"):
+        with pytest.raises(TypeError, match=f"obs have dtype {dtype.__name__}, but uint8 is needed"):
             schema.pack({**given, "obs": np.array([[300, 0]], dtype)})
 
     def test_a_missing_field(self) -> None:

@@ -368,7 +368,7 @@ class TestExplorers:
     def test_a_call_that_exits(self) -> None:
         """It is an error of the call. The actors continue."""
         with start() as replay:
-            for ask in (replay.explorers.call, replay.server.call):
+            for ask in (replay.explorers.call, replay.call):
                 with pytest.raises(RuntimeError, match=r"SystemExit\(3\)"):
                     ask(lambda _: sys.exit(3))
             assert replay.explorers.get_attr("vec.num_envs") == [2]
@@ -438,7 +438,7 @@ server = ReplayServer(vec.observation_space, vec.action_space, 100, ray_init_kwa
 vec.close()
 replay = Replay(lambda i: DummyVecEnv(counting_fns(2)), lambda vec, i: Ones(), 1, 500, batch_size=16)
 server.insert(replay.sample())
-pids = replay.explorers.call(lambda _: os.getpid()) + [replay.server.call(lambda _: os.getpid())]
+pids = replay.explorers.call(lambda _: os.getpid()) + [replay.call(lambda _: os.getpid())]
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     del replay

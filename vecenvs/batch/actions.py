@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecenvs.batch.layout import FIXED, Array, Leaf, SpaceLayout, casting
+from vecenvs.batch.layout import FIXED, Array, Leaf, SpaceLayout, cast_rows
 from vecenvs.batch.values import as_array
 
 
@@ -66,15 +66,7 @@ def _parse_leaf(leaf: Leaf, column: Any, n: int) -> Array:
             f"actions{leaf} have shape {given.shape}, but {n} envs take {(n, *leaf.shape)}: "
             "one row per env, each of the action space's shape"
         )
-    if given.size and given.dtype != leaf.dtype and not np.can_cast(given.dtype, leaf.dtype, casting(leaf.dtype)):
-        cast = given.astype(leaf.dtype) if given.dtype.kind in "biu" else None
-        if cast is None or not np.array_equal(cast, given):
-            raise TypeError(
-                f"actions{leaf} have dtype {given.dtype}, but the action space takes {leaf.dtype}, "
-                "which does not hold all of them: convert them first"
-            )
-        return cast
-    return given
+    return given if given.dtype == leaf.dtype else cast_rows(f"actions{leaf}", given, leaf)
 
 
 def _flatten_action(layout: SpaceLayout, action: Any, what: str) -> list[Any]:

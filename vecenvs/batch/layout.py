@@ -87,6 +87,19 @@ def casting(dtype: np.dtype[Any]) -> Literal["same_kind", "safe"]:
     return "same_kind" if dtype.kind in "fc" else "safe"
 
 
+def cast_rows(what: str, given: Array, leaf: Leaf) -> Array:
+    """Return rows in a dtype that the leaf's column takes. TypeError, which calls them `what`, if it loses values."""
+    if not given.size or np.can_cast(given.dtype, leaf.dtype, casting(leaf.dtype)):
+        return given
+    cast = given.astype(leaf.dtype) if given.dtype.kind in "biu" else None
+    if cast is None or not np.array_equal(cast, given):
+        raise TypeError(
+            f"{what} have dtype {given.dtype}, but {leaf.dtype} is needed, which does not hold all of them: "
+            "convert them first"
+        )
+    return cast
+
+
 def coerce(value: Any, leaf: Leaf) -> Any:
     """Copy one leaf of an observation as the leaf's dtype.
 

@@ -23,7 +23,7 @@ from vecenvs.arguments import parse_int
 from vecenvs.compat.ray_env_wrapper import FirstSeed
 from vecenvs.make.env_fn import EnvFn, Recipe
 from vecenvs.make.env_types import check_env_type, find_spec
-from vecenvs.make.preprocessing import check_game, preprocessing, stack_frames
+from vecenvs.make.preprocessing import check_game, preprocessing, stack_frames, unit_interval
 from vecenvs.wrappers.atari import EpisodicLife, FireReset, action_meanings
 from vecenvs.wrappers.reward import check_scale, clip_reward
 
@@ -163,7 +163,7 @@ def wrap_deepmind(
     if frame_stack:
         env = stack_frames(env, 4)
     if scale:
-        env = TransformObservation(env, _unit, spaces.Box(0.0, 1.0, env.observation_space.shape, np.float32))
+        env = TransformObservation(env, unit_interval, spaces.Box(0.0, 1.0, env.observation_space.shape, np.float32))
     return clip_reward(env) if clip_rewards else env
 
 
@@ -172,10 +172,6 @@ def _warp(shape: tuple[int, ...], frame: Any) -> Any:
     cv2 = importlib.import_module("cv2")
     grey = cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY)
     return cv2.resize(grey, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).reshape(shape)
-
-
-def _unit(frames: Any) -> Any:
-    return np.asarray(frames, np.float32) / np.float32(255)
 
 
 def set_global_seeds(i: int | None) -> None:

@@ -57,16 +57,9 @@ def choose(
     * "dummy" for one env, for a few `cheap` ones, on one core, and in a daemonic process, which may not start others;
     * else "subproc", a worker per core, one of them the caller itself unless `keep_caller_free`.
 
-    Args:
-        num_envs: the number of envs.
-        num_workers: what the user has asked for.
-        keep_caller_free: whether the caller may step no share.
-        own_processes: whether no two envs may share a process.
-        cheap: whether a step of each env takes some 10 us.
-        ranks: whether "mpi" may be chosen.
-
-    Returns:
-        The engine, and why.
+    `num_workers` is what the user has asked for, if anything. With `keep_caller_free` the caller may step no share,
+    with `own_processes` no two envs may share a process; a step of `cheap` envs takes some 10 us; with `ranks` "mpi"
+    may be chosen.
     """
     if ranks and _serves_by_mpi():
         return Choice("mpi", "mpirun has started ranks to serve")

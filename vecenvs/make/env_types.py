@@ -25,17 +25,11 @@ ENV_TYPES = tuple(sorted({*_PACKAGES.values(), PLAIN, "retro"}))
 
 
 def find_spec(env_id: str) -> EnvSpec:
-    """Return the spec of an env id. Atari ids are found without `import ale_py`.
+    """Return the spec of an env id, of the highest version if it names none.
 
-    Args:
-        env_id: an id with or without a version, or `package.module:id`, which imports that module first.
-
-    Returns:
-        Gymnasium's spec; without a version that of the highest one.
-
-    Raises:
-        gymnasium.error.Error: the id is unknown or malformed.
-        ImportError: the module cannot be imported, or the id is Atari's and ale-py is missing.
+    Atari ids are found without `import ale_py`. `package.module:id` imports that module first.
+    gymnasium.error.Error if the id is unknown or malformed; ImportError if the module cannot be imported, or the id is
+    Atari's and ale-py is missing.
     """
     module, _, name = env_id.rpartition(":")
     if module:
@@ -62,10 +56,7 @@ def find_spec(env_id: str) -> EnvSpec:
 def find_source(name: str) -> EnvSpec | Callable[..., Any]:
     """Return the spec of an env id, or else the class or function that `package.module:name` names.
 
-    Raises:
-        ValueError: the module has something else of this name.
-        gymnasium.error.Error: as `find_spec`.
-        ImportError: as `find_spec`.
+    ValueError if the module has something else of this name; the errors of `find_spec`.
     """
     try:
         return find_spec(name)
@@ -91,14 +82,7 @@ def find_function(name: str) -> Callable[..., Any]:
 
 
 def get_env_type(env: str | EnvSpec) -> str:
-    """Return the type of a registered env, by the package of its entry point.
-
-    Args:
-        env: the id or spec of the env.
-
-    Returns:
-        One of ENV_TYPES; `plain` if the package is not one of those in this module.
-    """
+    """Return the type of a registered env by the package of its entry point: `plain` if that is not in this module."""
     module = _module(find_spec(env) if isinstance(env, str) else env)
     for package, env_type in _PACKAGES.items():
         if f"{module}.".startswith(f"{package}."):

@@ -34,16 +34,8 @@ def check_single(env_id: Any) -> None:
 def wants_native(vectorization: Any, source: Any, others: Mapping[str, Any]) -> bool:
     """Tell whether batched envs are to be made; "auto" decides for them if the id has some and nothing speaks against.
 
-    Args:
-        vectorization: the argument of make_vec_env.
-        source: the env's spec, or another kind of source.
-        others: further arguments of make_vec_env, which are about single envs: what is not None is an obstacle.
-
-    Returns:
-        Whether to make them.
-
-    Raises:
-        ValueError: the word is unknown, or "native" is impossible.
+    `source` is the env's spec, or another kind of source. `others` are arguments about single envs: what is not None is
+    an obstacle. ValueError if the word is unknown, or "native" is impossible.
     """
     if vectorization is None:
         return False

@@ -157,26 +157,14 @@ class Retro(Preprocessing):
         if not self.scale:
             return env
         space = spaces.Box(0.0, 1.0, env.observation_space.shape, np.float32)
-        return TransformObservation(env, _unit_interval, space)
+        return TransformObservation(env, unit_interval, space)
 
     def clip(self, env: Env) -> Env:
         return clip_reward(env) if self.clip_rewards else env
 
 
 def preprocessing(env_type: str, wrapper_kwargs: Mapping[str, Any] | None = None) -> Preprocessing:
-    """Return the preprocessing of an env type.
-
-    Args:
-        env_type: one of ENV_TYPES.
-        wrapper_kwargs: values for its fields.
-
-    Returns:
-        The preprocessing.
-
-    Raises:
-        TypeError: the type has no field of one of these names.
-        ValueError: `frame_stack` is neither a bool nor a number of frames.
-    """
+    """Return the preprocessing of an env type, whose fields get the `wrapper_kwargs`. TypeError for unknown ones."""
     types: dict[str, type[Preprocessing]] = {"atari": Atari, "retro": Retro}
     cls = types.get(env_type, Preprocessing)
     kwargs = dict(wrapper_kwargs or {})
@@ -227,5 +215,6 @@ def _last_axis(frames: Any) -> Any:
     return np.moveaxis(frames, 0, -1)
 
 
-def _unit_interval(frames: Any) -> Any:
+def unit_interval(frames: Any) -> Any:
+    """Return bytes as float32 from 0 to 1."""
     return np.asarray(frames, np.float32) / np.float32(255)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from vecenvs.errors import RemoteError, VecEnvError
-from vecenvs.transport.protocol import RemoteFailure, safe_text
+from vecenvs.transport.protocol import RemoteFailure
 
 
 class ExplorerError(VecEnvError):
@@ -24,6 +22,13 @@ class ExplorerError(VecEnvError):
         super().__init__(message)
         self.index = index
         self.remote_traceback = remote_traceback
+
+    @classmethod
+    def of(cls, failure: RemoteFailure) -> ExplorerError:
+        """Return the error to raise of a failure, whose slot is the explorer's index."""
+        error = cls(failure.slot, failure.summary, failure.traceback)
+        error.__cause__ = RemoteError(failure.traceback) if failure.exception is None else failure.exception
+        return error
 
     def __str__(self) -> str:
         text = super().__str__()
@@ -66,23 +71,3 @@ class SampleTimeout(VecEnvError, TimeoutError):
             f"no batch of {batch_size} within {seconds:g} s: fewer than min_size transitions are stored, or the rate "
             "limiter waits for more of them (see stats()). Call sample() again"
         )
-
-
-class ExplorerFailure(NamedTuple):
-    """An error on its way to the learner, and its cause if that can be pickled."""
-
-    error: ExplorerError
-    cause: BaseException | None = None
-
-    @classmethod
-    def capture(cls, index: int, doing: str, exc: BaseException) -> ExplorerFailure:
-        """Describe the exception of explorer `index` in `doing`."""
-        why = RemoteFailure.capture(index, doing, exc, portable=True)
-        line = safe_text(exc).partition("\n")[0]
-        message = f"explorer {index} raised {type(exc).__name__} in {doing}: {line}"
-        return cls(ExplorerError(index, message, why.traceback), why.exception)
-
-    def to_error(self) -> ExplorerError:
-        """Return the error to raise."""
-        self.error.__cause__ = RemoteError(self.error.remote_traceback) if self.cause is None else self.cause
-        return self.error

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from vecenvs.backends.ray.actor import ActorLocation, here
-from vecenvs.replay.errors import ExplorerFailure, ServerDied
+from vecenvs.replay.errors import ServerDied
 from vecenvs.replay.explorer import Explorer, blank_stats
 from vecenvs.replay.inserter import Inserter
 from vecenvs.replay.link import run_call
 from vecenvs.replay.schema import Rows
+from vecenvs.transport.protocol import RemoteFailure, safe_text
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.env_errors import ENV_ERRORS
 from vecenvs.worker.process import limit_threads
@@ -32,7 +33,7 @@ class ExplorerReport(NamedTuple):
     """An explorer's stats, and the exception that has stopped it, if any."""
 
     stats: dict[str, Any]
-    failure: ExplorerFailure | None
+    failure: RemoteFailure | None
 
 
 class ExplorerActor:
@@ -45,7 +46,7 @@ class ExplorerActor:
         self._vec: VecEnv | None = None
         self._inserter: Inserter | None = None
         self._fragment: Rows | None = None  # not sent yet, as the server has not accepted the ones before
-        self._failure: ExplorerFailure | None = None
+        self._failure: RemoteFailure | None = None
         self._stopped = False
         self._own_handle: Any = None
 
@@ -55,7 +56,7 @@ class ExplorerActor:
 
     def make(
         self, functions: bytes, paths: Sequence[str], arguments: dict[str, Any]
-    ) -> tuple[Any, Any] | ExplorerFailure:
+    ) -> tuple[Any, Any] | RemoteFailure:
         """Make VecEnv and policy by a pickled pair of functions, and an Explorer; return the spaces, or what failed."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # after Ctrl-C the caller stops its explorers
         sys.path.extend(path for path in paths if path not in sys.path)
@@ -140,7 +141,8 @@ class ExplorerActor:
 
     def _fail(self, doing: str, exc: BaseException) -> None:
         self._stopped = True
-        self._failure = ExplorerFailure.capture(self._index, doing, exc)
+        told = f"explorer {self._index} raised {type(exc).__name__} in {doing}: {safe_text(exc).partition(chr(10))[0]}"
+        self._failure = RemoteFailure.capture(self._index, doing, exc, portable=True)._replace(summary=told)
         with contextlib.suppress(*ENV_ERRORS):  # the first failure is reported
             self.close()
 

@@ -22,10 +22,11 @@ from vecenvs.batch.space_equality import same_space
 from vecenvs.env_calls import get_attr, name_for
 from vecenvs.errors import BackendUnavailable, ClosedError, VecEnvError
 from vecenvs.replay import link
-from vecenvs.replay.errors import ExplorerDied, ExplorerError, ExplorerFailure
+from vecenvs.replay.errors import ExplorerDied, ExplorerError
 from vecenvs.replay.explorer import blank_stats
 from vecenvs.replay.explorer_actor import ExplorerActor, ExplorerReport
 from vecenvs.transport.pickling import loads
+from vecenvs.transport.protocol import RemoteFailure
 
 PAUSE = 0.5  # seconds between reports of each explorer: the age of stats, the delay of errors
 GRACE = 3.0  # seconds for explorers to close their envs
@@ -233,10 +234,10 @@ class Explorers:
         handle.call = None
         return made
 
-    def _check_made(self, handle: ExplorerHandle, made: tuple[Any, Any] | ExplorerFailure) -> None:
+    def _check_made(self, handle: ExplorerHandle, made: tuple[Any, Any] | RemoteFailure) -> None:
         """Raise if the explorer could not be made, or if its spaces differ from explorer 0's."""
-        if isinstance(made, ExplorerFailure):
-            raise made.to_error()
+        if isinstance(made, RemoteFailure):
+            raise ExplorerError.of(made)
         for which, theirs, ours in zip(("observation_space", "action_space"), made, self.spaces, strict=True):
             if not same_space(theirs, ours):
                 raise ExplorerError(
@@ -295,7 +296,7 @@ class Explorers:
         with self._lock:
             handle.stats = report.stats
         if report.failure is not None:
-            self._fail(handle, report.failure.to_error())
+            self._fail(handle, ExplorerError.of(report.failure))
 
     def _replace(self, position: int, handle: ExplorerHandle, reason: str) -> None:
         if handle.process is not None:

@@ -86,9 +86,7 @@ class Prefetcher:
         check()
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            for index in range(CALLS):
-                if index not in self._calls:
-                    self._calls[index] = self._server.sample.remote(self._batch_size, self._batches, beta, index)
+            self._ask(beta)
             left = CHECK_INTERVAL if deadline is None else min(max(deadline - time.monotonic(), 0.0), CHECK_INTERVAL)
             answered, _ = ray.wait([*self._calls.values()], timeout=left)
             if not answered:
@@ -101,6 +99,11 @@ class Prefetcher:
             rows = self._memory[index, :answer] if isinstance(answer, int) else answer
             batches = self._schema.batches(rows, self._batch_size) if generation == self._generation else []
             self._calls.pop(index)
-            self._calls[index] = self._server.sample.remote(self._batch_size, self._batches, beta, index)
+            self._ask(beta)
             if batches:
                 return batches
+
+    def _ask(self, beta: float) -> None:
+        for index in range(CALLS):
+            if index not in self._calls:
+                self._calls[index] = self._server.sample.remote(self._batch_size, self._batches, beta, index)

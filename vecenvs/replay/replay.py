@@ -109,11 +109,6 @@ class Replay(ReplayServer):
             self.stop()
             raise
 
-    @property
-    def server(self) -> ReplayServer:
-        """The ReplayServer that this is."""
-        return self
-
     def publish(self, weights: Any) -> int:
         """Publish weights; explorers get them after their current fragment.
 

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs.arguments import parse_int, parse_number
-from vecenvs.batch.layout import Leaf, SpaceLayout, casting
+from vecenvs.batch.layout import Leaf, SpaceLayout, cast_rows
 
 Rows = NDArray[np.uint64]
 Array = NDArray[Any]
@@ -259,15 +259,7 @@ def _checked(column: Column, part: Any, n: int) -> Array:
     leaf, given = column.leaf, np.asarray(part)
     if given.shape != (n, *leaf.shape):
         raise ValueError(f"{column.label} has shape {given.shape}, but {n} transitions take {(n, *leaf.shape)}")
-    if not np.can_cast(given.dtype, leaf.dtype, casting(leaf.dtype)):
-        cast = given.astype(leaf.dtype) if given.dtype.kind in "biu" else None
-        if cast is None or not np.array_equal(cast, given):
-            raise TypeError(
-                f"{column.label} has dtype {given.dtype}, but {leaf.dtype} is stored, which does not hold all of it: "
-                "convert it first"
-            )
-        return cast
-    return given
+    return cast_rows(f"the rows of {column.label}", given, leaf)
 
 
 def _by_name(described: Mapping[str, Any]) -> dict[str, str]:
