@@ -387,7 +387,7 @@ def test_floats_for_a_box_of_integers(view_of: Any) -> None:
         venv.reset()
         for dtype in (np.float64, np.float32, np.int64):
             assert rewards_of(venv, actions.astype(dtype)) == [3, 7]
-    with pytest.raises(TypeError, match="float64, but the action space takes int64"):
+    with pytest.raises(TypeError, match="float64, but int64 is needed"):
         view.step(actions + 0.5)
     with pytest.raises(TypeError, match="float64"):
         view.step(actions * np.nan)
