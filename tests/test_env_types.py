@@ -16,7 +16,7 @@ import pytest
 from vecenvs.make.env_types import ENV_TYPES, check_env_type, find_spec, get_env_type
 from vecenvs.make.preprocessing import Atari, Preprocessing, Retro, preprocessing, stack_frames
 from vecenvs.wrappers import EpisodicLife, FireReset, Monitor, clip_action, clip_reward, scale_reward
-from vecenvs.wrappers.retro import StochasticFrameSkip
+from vecenvs.wrappers.atari import StochasticFrameSkip
 
 
 @pytest.fixture

@@ -79,16 +79,7 @@ class DummyVecEnv(dummy.DummyVecEnv):
     """
 
     def step_async(self, actions: Any) -> None:
-        """Start a step of every env and return at once.
-
-        Args:
-            actions: as in `VecEnv.step_async`. The action of a single env need not be in a list, as in baselines.
-
-        Raises:
-            TypeError: as in `VecEnv.step_async`.
-            ValueError: as in `VecEnv.step_async`.
-            AlreadySteppingError: as in `VecEnv.step_async`.
-        """
+        """Do what `VecEnv.step_async` does. The action of a single env need not be in a list, as in baselines."""
         super().step_async(_listified(actions) if self.num_envs == 1 else actions)
 
 

@@ -34,15 +34,7 @@ _SIDE = 84  # height and width, in pixels, of the frames that an agent sees
 
 
 class Monitor(wrappers.Monitor[Any, Any]):
-    """Record episodes, as `vecenvs.wrappers.Monitor`, with baselines' order and defaults of arguments.
-
-    Args:
-        env: the env to wrap.
-        filename: the file, as in `vecenvs.wrappers.Monitor`; None or "" for no file.
-        allow_early_resets: if False, a reset before the episode's end is a RuntimeError.
-        reset_keywords: as in `vecenvs.wrappers.Monitor`.
-        info_keywords: as in `vecenvs.wrappers.Monitor`.
-    """
+    """Record episodes, as `vecenvs.wrappers.Monitor`, with baselines' order and defaults of arguments."""
 
     def __init__(
         self,

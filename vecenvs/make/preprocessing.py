@@ -26,8 +26,7 @@ from gymnasium.wrappers import (
     TransformObservation,
 )
 
-from vecenvs.wrappers.atari import EpisodicLife, FireReset, action_meanings
-from vecenvs.wrappers.retro import StochasticFrameSkip
+from vecenvs.wrappers.atari import EpisodicLife, FireReset, StochasticFrameSkip, action_meanings
 from vecenvs.wrappers.reward import clip_reward
 
 Env = gym.Env[Any, Any]

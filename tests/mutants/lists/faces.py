@@ -119,8 +119,8 @@ FAULTS = [
     ),
     Fault(
         "views/pfrl.py",
-        "self.vec.step(actions)\n        except EnvError as error:\n            self._keep_steps(error)\n",
-        "self.vec.step(actions)\n        except EnvError:\n",
+        "= step()\n        except EnvError as error:\n            self._keep_steps(error)\n",
+        "= step()\n        except EnvError:\n",
         PFRL,
     ),
     Fault("views/pfrl.py", "                done[slot] = False\n        self", "        self", PFRL),

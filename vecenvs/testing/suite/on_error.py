@@ -20,6 +20,7 @@ from vecenvs.testing.envs import NESTED, BadObservationEnv, CountingEnv, Failing
 from vecenvs.testing.envs.batches import batched_fns
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.episode_seeds import MODES, Episodes, action_of, seed_of
+from vecenvs.testing.suite.errors import failing_fns
 
 POLICIES = ["reset", "renew"]
 
@@ -57,13 +58,6 @@ class OtherSpaceEnv(FailingEnv):
             self.observation_space = Box(-1, 1_000_000, (4,), np.int64)
 
 
-def failing_fns(n: int, where: str, at: int, **kwargs: Any) -> list[Any]:
-    """Return functions of CountingEnvs, of which env 1 is a FailingEnv."""
-    fns: list[Any] = counting_fns(n, **kwargs)
-    fns[1] = functools.partial(FailingEnv, 1, where, at, **kwargs)
-    return fns
-
-
 class OnErrorConformance(Conformance):
     """What an env raises ends its episode alone."""
 
@@ -71,7 +65,7 @@ class OnErrorConformance(Conformance):
     @pytest.mark.parametrize("policy", POLICIES)
     def test_the_row_of_an_error(self, make: Make, mode: str, policy: str, caplog: Any) -> None:
         """It has the last observation as the terminal one. Other envs go on as if nothing had happened."""
-        vec = make(failing_fns(3, "step", 3), autoreset=mode, on_error=policy)
+        vec = make(failing_fns(1, 3, where="step", at=3), autoreset=mode, on_error=policy)
         vec.reset(seed=0)
         for t in (1, 2):
             assert vec.step([0] * 3)[0][:, 2].tolist() == [t] * 3
@@ -107,7 +101,7 @@ class OnErrorConformance(Conformance):
     @pytest.mark.parametrize("mode", MODES)
     def test_a_reset_that_raises_is_tried_with_a_new_env(self, make: Make, mode: str, tmp_path: Path) -> None:
         closed = tmp_path / "closed"
-        fns = failing_fns(3, "reset", 2, length=2)
+        fns = failing_fns(1, 3, where="reset", at=2, length=2)
         vec = make(fns, autoreset=mode, on_error="reset")
         vec.reset(seed=[3, 4, 5])
         for _ in range(2):
@@ -176,7 +170,7 @@ class OnErrorConformance(Conformance):
     @pytest.mark.parametrize("most", [0, 1, 3])
     def test_too_many_errors(self, make: Make, most: int) -> None:
         """An episode that is completed, and an error that was raised, begin the count anew."""
-        vec = make(failing_fns(3, "step", 1), on_error="renew", max_errors=most)
+        vec = make(failing_fns(1, 3, where="step", at=1), on_error="renew", max_errors=most)
         vec.reset()
         for _ in range(2):
             for _ in range(most):
@@ -184,14 +178,14 @@ class OnErrorConformance(Conformance):
             with pytest.raises(EnvError, match=rf"env 1 raised ToyError in step.*{most} errors before this one"):
                 vec.step([0] * 3)
             vec.reset([1])
-        vec = make(failing_fns(3, "step", 2, length=1), on_error="renew", max_errors=1)
+        vec = make(failing_fns(1, 3, where="step", at=2, length=1), on_error="renew", max_errors=1)
         vec.reset()
         for _ in range(8):  # each env completes an episode, and raises in the next one
             vec.step([0] * 3)
         assert vec.stats()["errors"] == 4
 
     def test_a_reset_that_always_raises(self, make: Make) -> None:
-        vec = make(failing_fns(3, "reset", 1), on_error="reset", max_errors=2)
+        vec = make(failing_fns(1, 3, where="reset", at=1), on_error="reset", max_errors=2)
         with pytest.raises(EnvError, match="env 1 raised ToyError in reset.*2 errors before this one") as caught:
             vec.reset()
         assert caught.value.batch is not None

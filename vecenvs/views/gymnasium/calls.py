@@ -45,15 +45,9 @@ class GymnasiumCalls(VectorEnv[Any, Any, NDArray[Any]]):
         return self.call_wait()
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        """Start a `call`; `call_wait` returns its results.
-
-        Args:
-            name: as in `call`.
-            *args: as in `call`.
-            **kwargs: as in `call`.
+        """Start a `call`, with its arguments; `call_wait` returns its results.
 
         Raises:
-            ValueError: as in `call`.
             AlreadyPendingCallError: a step, reset or call has not been waited for.
         """
         self._check_free("call_async")

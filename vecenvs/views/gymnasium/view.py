@@ -120,14 +120,9 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
-        """Start a `reset`; `reset_wait` returns its rows.
-
-        Args:
-            seed: as in `reset`.
-            options: as in `reset`.
+        """Start a `reset`, with its arguments; `reset_wait` returns its rows.
 
         Raises:
-            ResetNeeded: as in `reset`.
             AlreadyPendingCallError: a step, reset or call has not been waited for.
         """
         self._check_free("reset_async")
@@ -207,15 +202,11 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """Start a `step`; `step_wait` returns its rows.
-
-        Args:
-            actions: as in `step`.
+        """Start a `step` with these actions; `step_wait` returns its rows.
 
         Raises:
             TypeError: the actions have another structure or dtype than the space's. No env is stepped.
             ValueError: their number or shape is wrong. No env is stepped.
-            ResetNeeded: as in `step`.
             AlreadyPendingCallError: a step, reset or call has not been waited for.
         """
         self._check_free("step_async")
