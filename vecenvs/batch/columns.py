@@ -52,10 +52,6 @@ class SpaceColumns:
         for array, part in zip(self.arrays, parts, strict=True):
             array[row] = part
 
-    def rows(self, first: int, count: int) -> list[Any]:
-        """Read `count` rows as separate values that share no memory with the columns."""
-        return self.rows_at(slice(first, first + count), count)
-
     def rows_at(self, rows: RowIndex, count: int) -> list[Any]:
         """Read these rows, `count` in number, as separate values that share no memory with the columns."""
         parts = [list(_copied(array[rows])) for array in self.arrays]
@@ -123,9 +119,8 @@ class ColumnSlice:
 
     def __init__(self, columns: SpaceColumns, first: int, count: int) -> None:
         self._columns = columns
-        self._first = first
-        self._count = count
-        parts = [array[first : first + count] for array in columns.arrays]
+        self._rows, self._count = slice(first, first + count), count
+        parts = [array[self._rows] for array in columns.arrays]
         self._parts = columns.layout.unflatten(parts)  # one array for each leaf
         self.view: Array | None = parts[0] if columns.layout.is_flat and not columns.layout.has_objects else None
 
@@ -142,11 +137,11 @@ class ColumnSlice:
                 return [memoryview(row) for row in view], _ALL
             if view.ndim == 1 and view.dtype.kind in "iu":
                 return [view.data[k : k + 1] for k in range(self._count)], 0
-        return [_Cell(self._columns, row) for row in range(self._first, self._first + self._count)], _ALL
+        return [_Cell(self._columns, row) for row in range(self._rows.start, self._rows.stop)], _ALL
 
     def given(self) -> Any:
         """Return the rows as `step_envs` takes them: the `view` itself, or copies."""
-        return self._columns.rows(self._first, self._count) if self.view is None else self.view
+        return self._columns.rows_at(self._rows, self._count) if self.view is None else self.view
 
 
 class _Cell:

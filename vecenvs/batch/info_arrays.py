@@ -79,7 +79,9 @@ def info_array(column: InfoColumn, n: int) -> InfoArray:
     mask = column.mask(n)
     if isinstance(values, dict):
         return InfoArray(_arrays(values, n), mask)
-    given = values if isinstance(values, np.ndarray) else values.leaves[0] if _is_flat(values) else _as_one(values)
+    if isinstance(values, LazyTerminalObs) and values.layout.is_flat:
+        values = values.leaves[0]
+    given = values if isinstance(values, np.ndarray) else _as_one(values)
     if given is None and values and all(type(value) is dict for value in values):
         return InfoArray(_arrays(columns_of_dicts(values, np.arange(n) if rows is None else rows), n), mask)
     if given is None:
@@ -91,10 +93,6 @@ def info_array(column: InfoColumn, n: int) -> InfoArray:
     filled = np.full(n, None) if given.dtype == object else np.zeros((n, *given.shape[1:]), given.dtype)
     filled[rows] = given
     return InfoArray(filled, mask)
-
-
-def _is_flat(values: Any) -> bool:
-    return isinstance(values, LazyTerminalObs) and bool(values.layout.is_flat)
 
 
 def _as_one(values: Sequence[Any]) -> NDArray[Any] | None:

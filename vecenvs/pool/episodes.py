@@ -131,7 +131,7 @@ class Episodes:
         first_rows = self._with_first_rows(ready)
         begun = {
             slot: (
-                (columns if slot in ready else last).rows(slot, 1)[0],
+                (columns if slot in ready else last).row(slot),
                 self._next_seed(slot, restarts)
                 if self._root is None
                 else self._stream(slot).after(1 + (slot in first_rows)),
