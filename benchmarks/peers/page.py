@@ -19,7 +19,8 @@ _SECTIONS = (
     "headline",
     "training",
     "batched",
-)  # written by `docs.headline`, `.training --page`, `batched.py --docs`
+    "evaluation",
+)  # written by `docs.headline`, `.training --page`, `batched.py --docs`, `evaluate.py --docs`
 _INTRO = """# Beside other libraries
 
 {headline}
@@ -29,6 +30,8 @@ _INTRO = """# Beside other libraries
 {training}
 
 {batched}
+
+{evaluation}
 
 ## How the rest was measured
 
