@@ -23,7 +23,10 @@ LAYERS = [
         "the version; exceptions; functions run on one env by name; cores; columns of a batch; compiled code, its twin",
     ),
     ("vec_env transport", "the contract; what carries commands and rows"),
-    ("arguments array_file worker", "checks of what callers pass; all that runs where envs live"),
+    (
+        "arguments array_file worker state",
+        "checks of what callers pass; all that runs where envs live; the states of these",
+    ),
     ("pool wrappers plots", "the caller's side of any engine; wrappers of VecEnvs and envs; curves"),
     ("backends", "launch and supervise workers: in process, as processes, MPI ranks or Ray actors"),
     (
@@ -37,17 +40,18 @@ LAYERS = [
 # How many lines of Python each room may have. One that needs more takes them from another one.
 ROOT_FILES, BENCHMARKS = "(root)", "benchmarks"
 BUDGETS = {
-    ROOT_FILES: 1_906,
+    ROOT_FILES: 1_956,
     "batch _native": 2_188,
     "transport": 2_639,
-    "worker": 4_282,
-    "pool": 3_749,
+    "worker": 4_594,
+    "state": 950,
+    "pool": 3_797,
     "backends": 3_764,
     "mpi make": 1_908,
-    "views wrappers compat": 6_327,
+    "views wrappers compat": 6_344,
     "replay": 2_697,
     "bench cli plots": 3_745,
-    "testing": 9_589,
+    "testing": 9_597,
     BENCHMARKS: 7_171,
     "agents evaluation": 2_157,
 }

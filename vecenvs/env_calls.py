@@ -138,3 +138,6 @@ def env_is_wrapped(env: Any, names: Sequence[tuple[str, str]]) -> bool:
 def render(env: Any) -> Any:
     """Return what the env's own `render` returns."""
     return env.render()
+
+
+READS = frozenset({get_attr, has_attr, env_is_wrapped, render, processor_time, mark_as_reset})  # they change no env

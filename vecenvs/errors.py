@@ -227,6 +227,10 @@ class ClosedError(VecEnvError):
         super().__init__(f"{what} on {which}: make a new one")
 
 
+class StateError(EnvError):
+    """Raised when the state of an env cannot be read, saved or set. The message says what prevents it, and where."""
+
+
 class SpaceMismatch(VecEnvError):
     """Raised when the envs of one VecEnv have different spaces or render modes: a batch needs equal ones.
 

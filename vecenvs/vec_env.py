@@ -63,7 +63,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -76,6 +76,9 @@ from vecenvs.batch.images import tile
 from vecenvs.batch.lazy_infos import Infos
 from vecenvs.batch.window import Window
 from vecenvs.errors import ClosedError, VecEnvError
+
+if TYPE_CHECKING:
+    from vecenvs.state.env_state import EnvState
 
 __all__ = ["Batch", "Indices", "NotHere", "Options", "Seeds", "StepReturn", "VecEnv"]
 
@@ -313,6 +316,44 @@ class VecEnv(abc.ABC):
             AlreadySteppingError: rows are due, those of async autoresets aside: their infos have the values.
             VecEnvError: `name` is not in `info_attrs`, or an env has not been reset yet.
         """
+
+    # States
+
+    def get_state(self, indices: Indices = None, *, verify: bool = False) -> list[EnvState]:
+        """Read where envs are, to go on from there later, in any VecEnv of the same envs: see docs/state.md.
+
+        Args:
+            indices: the envs. They must be in an episode, or have ended one; none may have an unanswered command.
+            verify: whether to check the state of the first env of each kind in a worker: during its next 20 steps
+                another env, put into this state, gets the same actions. Where it returns other rows, a step raises
+                StateError.
+
+        Returns:
+            One state for each of `indices`, in their order. They can be pickled.
+
+        Raises:
+            StateError: the state of an env cannot be read; the message names the layer and the attribute.
+        """
+        return self._refuse_states()
+
+    def set_state(self, states: EnvState | Sequence[EnvState], indices: Indices = None) -> Any:
+        """Put envs into states, in the place of a reset: they go on from there bit for bit. `reset_infos` is set, too.
+
+        Args:
+            states: one for each of `indices`, in their order, or one for all of them.
+            indices: the envs.
+
+        Returns:
+            A batch of the observations that were the last ones, one row for each of `indices`, in their order.
+
+        Raises:
+            StateError: a state is one of another kind of env, or of another autoreset mode, or does not fit. The env
+                needs a reset.
+        """
+        return self._refuse_states()
+
+    def _refuse_states(self) -> NoReturn:
+        raise VecEnvError(f"a {type(self).__name__} has no states of envs: ask the VecEnv that it is made of")
 
     # Seeds and options
 

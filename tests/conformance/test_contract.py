@@ -42,6 +42,7 @@ from vecenvs.testing.suite import (
     SizeWorkerConformance,
     SpaceConformance,
     StartConformance,
+    StateConformance,
     TaskWorkerConformance,
     TimeoutConformance,
     ValueConformance,
@@ -215,6 +216,12 @@ class TestWorkers(
     """What holds where envs live in other processes."""
 
     matrix = "running"
+
+
+class TestStates(OnConfigurations, StateConformance):
+    """States of envs."""
+
+    matrix = "each"
 
 
 class TestRestarts(

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
-from vecenvs.arguments import check_function, check_portion, deadline_of
+from vecenvs.arguments import check_function, check_portion, deadline_of, parse_flag
 from vecenvs.batch.actions import parse_actions
 from vecenvs.batch.batch_columns import TERMINATED, TRUNCATED
-from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotSteppingError
+from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotSteppingError, VecEnvError
 from vecenvs.pool.commands import NO_RESETS
 from vecenvs.pool.pool_base import EnvFn, PoolBase, Result
 from vecenvs.pool.recovery import copied
-from vecenvs.pool.reset_parsing import parse_options, parse_reset, parse_seeds
+from vecenvs.pool.reset_parsing import parse_options, parse_reset, parse_seeds, parse_states
 from vecenvs.pool.step_results import env_error
 from vecenvs.pool.subsets import SlotSet, bits_of, slots_in
+from vecenvs.state.env_state import EnvState
 from vecenvs.transport.protocol import Command
 from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, grouped
+from vecenvs.worker.env_states import take_state
 
 __all__ = ["EnvFn", "PoolVecEnv"]
 
@@ -136,15 +138,19 @@ class PoolVecEnv(PoolBase):
         if self._tasks is not None:
             subset = self._subsets.of([*self._tasks.ask(subset.slots, leave_out=leave_out)])
             given = self._tasks.over(subset.slots, given)
+        body = None if given == NONE_GIVEN else given
+        self._send_resets(subset, body, body)
+        return subset
+
+    def _send_resets(self, subset: SlotSet, body: ResetArguments | None, seeds: ResetArguments | None) -> None:
+        """Send a reset of envs that can take a command; `seeds` are those that episodes begin with."""
         self._waiting.finish_resets(subset.bits, forget=True)
         self._episodes.drop_first_rows(subset.slots)
-        body = None if given == NONE_GIVEN else given
-        if body is not None:
-            self._episodes.record_seeds(subset.slots, body)
-            self._episodes.record_streams(subset.slots, body)
+        if seeds is not None:
+            self._episodes.record_seeds(subset.slots, seeds)
+            self._episodes.record_streams(subset.slots, seeds)
         self._commands.send(self._commands.numbered(Command.RESET, subset.parts, body))
         self._counters["resets"] += len(subset.slots)
-        return subset
 
     def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
@@ -218,10 +224,37 @@ class PoolVecEnv(PoolBase):
         self._result = Result(error or batch, subset.bits, self._step_results.resets)
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
-        subset = self._begin_resets(indices, seed, options)
+        return self._first_rows(self._begin_resets(indices, seed, options))
+
+    def _first_rows(self, subset: SlotSet) -> Any:
         self._waiting.await_rows(subset.bits)
         self._copy_rows(subset)
         return self._deliver().obs
+
+    # States
+
+    def get_state(self, indices: Indices = None, *, verify: bool = False) -> list[EnvState]:
+        slots = self._parse_slots("get_state", indices).slots
+        states: list[EnvState] = self.call(take_state, indices, parse_flag("verify", verify))
+        waiting = self._commands.ready_extras()  # with the first rows of async autoresets
+        return [
+            state.begun_with(waiting[slot].reset_info or {} if slot in waiting else self.reset_infos[slot], slot)
+            for slot, state in zip(slots, states, strict=True)
+        ]
+
+    def set_state(self, states: EnvState | Sequence[EnvState], indices: Indices = None) -> Any:
+        subset = self._parse_slots("set_state", indices)
+        given = parse_states(states, subset.slots)
+        self._check_free("set_state", subset.bits, autoresets=False)
+        if self._tasks is not None:
+            raise VecEnvError("set_state with tasks: states know nothing of the tasks of episodes")
+        roots = {slot: None if state.stream is None else state.stream[0] for slot, state in given.items()}
+        self._send_resets(subset, ResetArguments(None, given, each_options=True), ResetArguments(roots, None))
+        obs = self._first_rows(subset)
+        held = {slot: state.held() for slot, state in given.items()}
+        seeds, options = ({slot: each.get(name) for slot, each in held.items()} for name in ("seed", "options"))
+        self._episodes.hold(seeds, options, ())
+        return obs
 
     def groups(self, count: int) -> list[NDArray[np.int64]]:
         return self._hosts.grouped(count) if self._hosts.batched else grouped(self._shards, count)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from vecenvs.batch.values import shown
+from vecenvs.state.env_state import EnvState
 from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.vec_env import Options, Seeds
 
@@ -62,6 +64,17 @@ def parse_options(options: Options, indices: Sequence[int]) -> dict[int, dict[st
                 raise TypeError(f"options[{k}] must be a mapping or None, not {item!r}")
         return {i: None if item is None else dict(item) for i, item in zip(indices, options, strict=True)}
     raise TypeError(f"options must be a mapping, a list of mappings or None, not {options!r}")
+
+
+def parse_states(states: EnvState | Sequence[EnvState], indices: Sequence[int]) -> dict[int, EnvState]:
+    """Return the state that each env of `indices` is to be put into: one for all of them, or one each."""
+    given: list[Any] = [states] * len(indices) if isinstance(states, EnvState) else list(states)
+    if not all(isinstance(each, EnvState) for each in given):
+        wrong = next(each for each in given if not isinstance(each, EnvState))
+        raise TypeError(f"set_state takes what get_state has returned, not {shown(wrong)}")
+    if len(given) != len(indices):
+        raise ValueError(f"{len(given)} states for {len(indices)} envs: give one each, or one for all")
+    return dict(zip(indices, given, strict=True))
 
 
 def _check_seed(seed: Any) -> None:

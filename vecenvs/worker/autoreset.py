@@ -8,7 +8,7 @@ it. So the loop over the envs has no branch for modes.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,10 +20,12 @@ from vecenvs.batch.batch_columns import FINAL, FIRST, TERMINATED, TRUNCATED, Bat
 from vecenvs.batch.infos import RESET, TRUNCATED_KEY
 from vecenvs.batch.values import copy_containers
 from vecenvs.env_calls import layers
-from vecenvs.errors import RepeatedEnvError, ResetNeededError, SpaceMismatch
+from vecenvs.errors import RepeatedEnvError, ResetNeededError, SpaceMismatch, StateError
+from vecenvs.state.env_state import EnvState
 from vecenvs.transport.protocol import Slots
 from vecenvs.transport.reset_arguments import hold
-from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors
+from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors, Remake
+from vecenvs.worker.env_states import ENDED, STEPPING, EnvStates
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.rules import EpisodeSeeds, Rules
 
@@ -74,6 +76,7 @@ class Autoreset:
         deferred: list[int | BaseException],
         reader: InfoReader | None,
         errors: EnvErrors | None = None,
+        remake: Remake | None = None,
     ) -> None:
         self.acts: list[Callable[[Any], StepResult]] = []
         self.resets: list[Callable[[Any], StepResult]] = []  # stand in for acts; they take arguments
@@ -82,15 +85,16 @@ class Autoreset:
         self._first = first
         self._batch = batch
         self._mode = rules.autoreset
-        self._seeds = None if rules.root is None else EpisodeSeeds(rules.root, first)
+        self.seeds = None if rules.root is None else EpisodeSeeds(rules.root, first)
         self._flags = flags
         self._deferred = deferred
         self._reader = reader
         self.errors = errors
         self._reset_marks = batch.info_marks[RESET].data
-        self._held: dict[int, dict[str, Any]] = {}  # seeds and options for an env's next reset
+        self.held: dict[int, dict[str, Any]] = {}  # seeds and options for an env's next reset
         self._exchangeable = False  # whether the caller may exchange envs, so that each step looks up `env.step`
         self._me = me = weakref.proxy(self)  # what it keeps of itself: no collector has to run for its memory to go
+        self.states = EnvStates(me, envs, first, batch, rules, remake)
         for local in range(len(envs)):
             self.acts.append(partial(_refuse, first + local, "has not been reset", "call reset() first"))
             self.resets.append(partial(Autoreset._first_row, me, local))
@@ -123,7 +127,7 @@ class Autoreset:
             self.refuse(local, "is being reset", "wait for its first row")
             self._deferred.append(local)
         else:
-            self.refuse(local, "has ended its episode")
+            self.refuse(local, ENDED)
         self._flags.set(local, flags)
         return obs, info
 
@@ -148,16 +152,16 @@ class Autoreset:
         """
         for slot, (row, seed) in lost.items():
             self.acts[slot - self._first] = partial(_lost_step, row)
-            if self._seeds is None:
+            if self.seeds is None:
                 self.hold(slot - self._first, "seed", seed)
             else:
-                self._seeds.put(slot - self._first, seed)
+                self.seeds.put(slot - self._first, seed)
 
     # Resets
 
     def hold(self, local: int, name: str, value: Any) -> None:
         """Keep the "seed" or the "options" of the env's next reset, until one succeeds; see `hold`."""
-        hold(self._held, local, name, value)
+        hold(self.held, local, name, value)
 
     def reset(self, local: int, given: dict[str, Any] | None = None) -> Any:
         """Reset one env: see `_reset`. With `on_error` try again with a new env until that succeeds.
@@ -171,10 +175,10 @@ class Autoreset:
             try:
                 if local in errors.broken:
                     errors.make_anew(self._envs, local)
-                    if self._seeds is None and "seed" not in {**self._held.get(local, {}), **(given or {})}:
+                    if self.seeds is None and "seed" not in {**self.held.get(local, {}), **(given or {})}:
                         self.hold(local, "seed", errors.other_seed(local))
                 return forks.run(self._reset, local, given)
-            except (SpaceMismatch, RepeatedEnvError):  # of a new env
+            except (SpaceMismatch, RepeatedEnvError, StateError):
                 raise
             except ENV_ERRORS as exc:
                 errors.happened(local, "reset", exc)
@@ -184,11 +188,11 @@ class Autoreset:
 
     def _change_seed(self, local: int, given: dict[str, Any], errors: EnvErrors) -> None:
         """Let the next reset of an env, which was to be `given` a seed, have another one."""
-        seed = given.get("seed", self._held.get(local, {}).get("seed"))
-        if self._seeds is None:
+        seed = given.get("seed", self.held.get(local, {}).get("seed"))
+        if self.seeds is None:
             self.hold(local, "seed", errors.other_seed(local))
         else:
-            self._seeds.put(local, self._seeds.of(local, seed).after())
+            self.seeds.put(local, self.seeds.of(local, seed).after())
             self.hold(local, "seed", None)
 
     def _reset(self, local: int, given: dict[str, Any] | None = None) -> Any:
@@ -199,12 +203,14 @@ class Autoreset:
         caller has asked for does. `options` is named only if there are some: not every env takes it. A seed is one of
         the action space, too, from which some envs sample.
         """
-        arguments = copy_containers(self._held[local]) if local in self._held else {}
+        if given is not None and isinstance(state := given.get("options"), EnvState):
+            return self.states.write(local, state)
+        arguments = copy_containers(self.held[local]) if local in self.held else {}
         if given is not None:
             arguments = {"seed": None, **arguments, **given}
         stream = None
-        if self._seeds is not None:
-            stream = self._seeds.of(local, arguments.get("seed"))
+        if self.seeds is not None:
+            stream = self.seeds.of(local, arguments.get("seed"))
             arguments["seed"] = stream.seed(self._first + local)
         if arguments.get("seed") is not None:
             seed_action_spaces(self._envs[local], arguments["seed"])
@@ -215,11 +221,17 @@ class Autoreset:
             raise TypeError(f"cannot unpack a {type(first).__name__} into obs and info")
         obs, info = first
         info = own_info(info)
-        self._held.pop(local, None)
+        self.states.begin(local, arguments)
+        self.held.pop(local, None)
         if self.errors is not None:
             self.errors.was_reset(local)
-        if stream is not None and self._seeds is not None:
-            info = {**info, **self._seeds.begin(local, stream)}
+        if stream is not None and self.seeds is not None:
+            info = {**info, **self.seeds.begin(local, stream)}
+        self._begun(local, info)
+        return obs
+
+    def _begun(self, local: int, info: dict[str, Any]) -> None:
+        """Keep the info of a reset that has succeeded; let the env be stepped."""
         self._reset_marks[self._first + local] = 0  # until the info of this one is written
         if self._reader is not None:
             first_values = self._reader.first(local)
@@ -227,7 +239,37 @@ class Autoreset:
                 info = {**self._reader.without(info), **first_values}
         if info:
             self.reset_infos[local] = info
-        self.acts[local] = self._step_of(local)
+        self.acts[local] = self.step_of(local)
+
+    # States
+
+    def phase(self, local: int) -> str:
+        """Return STEPPING, ENDED, or why else the env cannot be stepped."""
+        act = self.acts[local]
+        stands_in = act.func if isinstance(act, partial) else None
+        if stands_in in (_lost_step, Autoreset._first_step):
+            return ENDED if stands_in is not _lost_step else "was lost with its worker"
+        return act.args[1] if stands_in is _refuse and isinstance(act, partial) else STEPPING
+
+    def set_phase(self, local: int, phase: str, info: dict[str, Any] | None = None) -> None:
+        """Take note that the env is in this phase, of an episode that has begun with this info unless it goes on."""
+        if info is None:
+            self.acts[local] = self.step_of(local)
+        else:
+            self._begun(local, info)
+        if phase == ENDED and self._mode == "next_step":
+            self.acts[local] = partial(Autoreset._first_step, self._me, local)
+        elif phase == ENDED:
+            self.refuse(local, ENDED)
+
+    @staticmethod
+    def replay(env: Any, arguments: dict[str, Any], actions: Sequence[Any]) -> Any:
+        """Reset an env and give it these actions; return its last observation."""
+        if arguments.get("seed") is not None:
+            seed_action_spaces(env, arguments["seed"])
+        obs, _ = env.reset(**arguments)
+        for action in actions:
+            obs = env.step(copy_containers(action))[0]
         return obs
 
     # The envs' own steps
@@ -246,7 +288,7 @@ class Autoreset:
         act = self.acts[local]
         stands_in = act.func if isinstance(act, partial) else None
         if stands_in not in (_refuse, _lost_step, Autoreset._first_step) or (begun and stands_in is _refuse):
-            self.acts[local] = self._step_of(local)
+            self.acts[local] = self.step_of(local)
 
     def _guarded_step(self, local: int, action: Any) -> StepResult:
         """Step one env. What it raises ends its episode, truncated, with its last observation."""
@@ -260,14 +302,14 @@ class Autoreset:
             return self._batch.observations.row(self._first + local), 0.0, False, True, {ERROR: told}
         return row
 
-    def _step_of(self, local: int) -> Callable[[Any], StepResult]:
+    def step_of(self, local: int) -> Callable[[Any], StepResult]:
+        """Return what steps the env in its episodes."""
+        step: Callable[[Any], StepResult] = self._envs[local].step
         if self.errors is not None:
-            return partial(Autoreset._guarded_step, self._me, local)
-        if self._exchangeable:
-            return partial(_current_step, self._envs, self._reader, local)
-        env = self._envs[local]
-        step: Callable[[Any], StepResult] = env.step
-        return step
+            step = partial(Autoreset._guarded_step, self._me, local)
+        elif self._exchangeable:
+            step = partial(_current_step, self._envs, self._reader, local)
+        return self.states.around(local, step)
 
 
 def seed_action_spaces(env: Any, seed: int) -> None:

@@ -12,6 +12,7 @@ from vecenvs.errors import VecEnvError
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.protocol import RemoteFailure, safe_text
 from vecenvs.worker.env_errors import ENV_ERRORS
+from vecenvs.worker.env_states import take_state
 from vecenvs.worker.hosts.host_parts import run_on
 from vecenvs.worker.shard import Shard
 
@@ -27,6 +28,10 @@ def call_envs(env_shard: Shard, first: int, call: EnvCall, *, remote: bool) -> l
     for slot, env in zip(slots, envs, strict=True):
         try:
             # Each env gets arguments of its own, as it would in a process of its own.
+            if function is take_state:
+                results.append(run(env_shard.state_of, slot - first, *args))
+                continue
+            env_shard.note_call(slot - first, function)
             result = run(run_on, env, function, copy_containers(args), copy_containers(kwargs))
             results.append(result if remote else copy_containers(result))
             env_shard.renew(slot - first, begun=counts_as_reset(function, args))

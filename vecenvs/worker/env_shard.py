@@ -19,7 +19,7 @@ from vecenvs.errors import VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, rows_of, shifted
 from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.worker.autoreset import Autoreset, RowFlags, named
-from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors
+from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors, Remake
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.row_writer import RowWriter
 from vecenvs.worker.rules import Rules
@@ -76,6 +76,7 @@ class EnvShard:
         *,
         remote: bool,
         errors: EnvErrors | None = None,
+        remake: Remake | None = None,
     ) -> None:
         self.envs = envs  # in this very list envs may be exchanged
         self.first = first
@@ -96,12 +97,16 @@ class EnvShard:
         self._batch = batch
         self._remote = remote
         self._reader = InfoReader(batch.info_attrs, self.envs, first) if batch.info_attrs else None
-        self._autoreset = Autoreset(self.envs, first, batch, rules, self.flags, self.deferred, self._reader, errors)
+        self._autoreset = Autoreset(
+            self.envs, first, batch, rules, self.flags, self.deferred, self._reader, errors, remake
+        )
         self._rows = RowWriter(
             self.envs, first, batch, self._autoreset, self.flags, self.deferred, self._reader, remote=remote
         )
         self.info_writer, self.fail = self._rows.info_writer, self._rows.fail_all
         self.hold, self.resume, self.renew = self._autoreset.hold, self._autoreset.resume, self._autoreset.renew
+        self._states = self._autoreset.states
+        self.state_of, self.note_call = self._states.read, self._states.note_call
         self._has_objects = batch.observations.layout.has_objects
         self._objects = batch.observations.objects
         self._rewards: Any = batch.rewards[first : first + len(self.envs)].data
@@ -283,7 +288,7 @@ class EnvShard:
 
     def owned(self) -> dict[int, Any]:
         """Return what has to be closed, by the env that it belongs to."""
-        return dict(enumerate(self.envs))
+        return dict(enumerate([*self.envs, *(twin for twin, _ in self._states.twins.values())]))
 
     def show_envs(self) -> list[Any]:
         """Return the list of envs itself. From now on steps use the envs that the caller puts into it."""

@@ -152,8 +152,7 @@ class ShardServer:
         self._first = first
         self._rules = rules
         kept: list[Any] = []
-        again = rules.on_error != "raise"
-        self._envs, self._made = make_envs(env_fns, first, rules, cores, remote=True, kept=kept if again else None)
+        self._envs, self._made = make_envs(env_fns, first, rules, cores, remote=True, kept=kept)
         self._remake = partial(make_again, kept, first, cores)
         self._run: Callable[[], None] | None = None
 

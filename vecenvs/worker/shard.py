@@ -10,7 +10,7 @@ from vecenvs.batch.infos import InfoWriter
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots
 from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.worker.autoreset import RowFlags
-from vecenvs.worker.env_errors import EnvErrors
+from vecenvs.worker.env_errors import EnvErrors, Remake
 from vecenvs.worker.env_shard import EnvShard
 from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.batched_shard import BatchedShard
@@ -71,6 +71,12 @@ class Shard(Protocol):
     def targets(self, some: Sequence[int]) -> Sequence[Any]:
         """Return these envs, or what stands for them while one function is run on them."""
 
+    def state_of(self, local: int, verify: bool) -> Any:
+        """Return the state of an env; StateError if there is none."""
+
+    def note_call(self, local: int, function: Any) -> None:
+        """Take note that a function was called on the env."""
+
     def owned(self) -> dict[int, Any]:
         """Return what has to be closed, by the env that it belongs to."""
 
@@ -79,9 +85,16 @@ class Shard(Protocol):
 
 
 def make_shard(
-    envs: list[Any], first: int, batch: BatchColumns, rules: Rules, *, remote: bool, errors: EnvErrors | None = None
+    envs: list[Any],
+    first: int,
+    batch: BatchColumns,
+    rules: Rules,
+    *,
+    remote: bool,
+    errors: EnvErrors | None = None,
+    remake: Remake | None = None,
 ) -> Shard:
     """Return the shard of slots first, first + 1, ...: of single envs, or of one BatchedHost alone."""
     if isinstance(envs[0], BatchedHost):
         return BatchedShard(envs[0], first, batch, rules, remote=remote)
-    return EnvShard(envs, first, batch, rules, remote=remote, errors=errors)
+    return EnvShard(envs, first, batch, rules, remote=remote, errors=errors, remake=remake)

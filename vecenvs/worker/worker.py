@@ -80,7 +80,7 @@ class Worker:
     ) -> None:
         report = partial(_call_method, weakref.WeakMethod(self._report_error))
         errors = None if rules.on_error == "raise" or remake is None else EnvErrors(rules, first, remake, report)
-        self.env_shard = make_shard(envs, first, batch, rules, remote=remote, errors=errors)
+        self.env_shard = make_shard(envs, first, batch, rules, remote=remote, errors=errors, remake=remake)
         self._first = first
         self._batch = batch
         self._remote = remote

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from vecenvs.arguments import check_vec_env
 from vecenvs.batch.lazy_infos import Infos
 from vecenvs.errors import VecEnvError
+from vecenvs.state.env_state import EnvState
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.wrappers.narrow_methods import widen
 
@@ -132,6 +133,15 @@ class VecEnvWrapper(VecEnv):
                 f"{what}: {cls.__name__} has a step_wait or reset of its own, but no recv, which would return the "
                 "rows: write one, or use step and reset"
             )
+
+    def get_state(self, indices: Indices = None, *, verify: bool = False) -> list[EnvState]:
+        return self.venv.get_state(indices, verify=verify)
+
+    def set_state(self, states: EnvState | Sequence[EnvState], indices: Indices = None) -> Any:
+        cls = type(self)
+        if cls._is_narrow:
+            raise VecEnvError(f"set_state would bypass the reset of {cls.__name__}: ask its venv")
+        return self.venv.set_state(states, indices)
 
     def groups(self, count: int) -> list[NDArray[np.int64]]:
         return self.venv.groups(count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from vecenvs._native.twin import as_float32
 from vecenvs.arguments import parse_indices
 from vecenvs.batch.lazy_infos import Infos, LazyInfos
 from vecenvs.errors import EnvError, VecEnvError
+from vecenvs.state.env_state import EnvState
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.wrappers.base import VecEnvWrapper
 
@@ -48,6 +49,12 @@ class VecBatchWrapper(VecEnvWrapper):
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
         def first_rows() -> Batch:
             return _first_rows(self.venv, self.venv.reset(indices, seed=seed, options=options), indices)
+
+        return self._rows_of(first_rows, "reset", lock_step=indices is None).obs
+
+    def set_state(self, states: EnvState | Sequence[EnvState], indices: Indices = None) -> Any:
+        def first_rows() -> Batch:
+            return _first_rows(self.venv, self.venv.set_state(states, indices), indices)
 
         return self._rows_of(first_rows, "reset", lock_step=indices is None).obs
 

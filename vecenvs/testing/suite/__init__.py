@@ -53,6 +53,7 @@ from vecenvs.testing.suite.seeding import SeedingConformance
 from vecenvs.testing.suite.sizes import SizeConformance, SizeWorkerConformance
 from vecenvs.testing.suite.spaces import SpaceConformance
 from vecenvs.testing.suite.starts import StartConformance
+from vecenvs.testing.suite.states import StateConformance
 from vecenvs.testing.suite.subsets import SubsetConformance
 from vecenvs.testing.suite.tasks import TaskConformance, TaskWorkerConformance
 from vecenvs.testing.suite.timeouts import PatienceConformance, TimeoutConformance
@@ -73,6 +74,7 @@ class RuleConformance(
     OnEpisodeConformance,
     EvaluateConformance,
     TaskConformance,
+    StateConformance,
     IndexConformance,
     SubsetConformance,
     ArgumentConformance,

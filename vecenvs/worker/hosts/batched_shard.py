@@ -11,7 +11,7 @@ from vecenvs._native.forks import run
 from vecenvs.batch.batch_columns import FIRST, LAST, TRUNCATED, BatchColumns
 from vecenvs.batch.info_batches import Columns, InfoColumn, merge_disjoint, select_rows
 from vecenvs.batch.values import copy_containers
-from vecenvs.errors import ResetNeededError, VecEnvError, describe_indices
+from vecenvs.errors import ResetNeededError, StateError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, safe_text
 from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.worker.autoreset import RowFlags
@@ -220,6 +220,14 @@ class BatchedShard:
                 self.hold(slot - self.first, "seed", seed)
             else:
                 self._seeds.put(slot - self.first, seed)
+
+    def state_of(self, local: int, verify: bool) -> Any:
+        """Refuse: the env is part of a batched one."""
+        slot, kind = self.first + local, type(self._host.env).__name__
+        raise StateError(slot, f"env {slot} is part of a {kind}: only the states of single envs can be read")
+
+    def note_call(self, local: int, function: Any) -> None:
+        """Do nothing: no episode of it is replayed."""
 
     def renew(self, local: int, *, begun: bool = False) -> None:
         """Do nothing: the host is asked for its `step` at each step."""

@@ -1,0 +1,286 @@
+"""States of libraries' envs, and of any attributes: snapshot after 137 steps, 500 more with autoresets elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import random
+import types
+from array import array
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import wrappers
+
+import vecenvs
+from vecenvs.state.adapters import adapter_of
+from vecenvs.state.encoding import Decoder, Encoder, EncodingError
+from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs.states import OpaqueEnv, StateEnv
+
+
+def double(reward: Any) -> Any:
+    return 2 * reward
+
+
+def make_env(env_id: str) -> gymnasium.Env[Any, Any]:
+    if env_id.startswith("ALE/"):
+        import ale_py
+
+        gymnasium.register_envs(ale_py)
+    return gymnasium.make(env_id)
+
+
+def stacked(env_id: str) -> gymnasium.Env[Any, Any]:
+    env = vecenvs.Monitor(wrappers.ClipAction(make_env(env_id)))
+    env = wrappers.FrameStackObservation(wrappers.NormalizeReward(wrappers.NormalizeObservation(env)), 3)
+    return wrappers.TransformReward(env, lambda reward: 2 * reward)
+
+
+def delayed(env_id: str) -> gymnasium.Env[Any, Any]:
+    env = wrappers.DelayObservation(wrappers.StickyAction(wrappers.RecordEpisodeStatistics(make_env(env_id)), 0.3), 3)
+    return wrappers.TransformReward(wrappers.TimeAwareObservation(env), double)
+
+
+def preprocessed(env_id: str) -> gymnasium.Env[Any, Any]:
+    return wrappers.FrameStackObservation(wrappers.AtariPreprocessing(make_env(env_id), frame_skip=1), 4)
+
+
+def fire_reset(env_id: str) -> gymnasium.Env[Any, Any]:
+    from vecenvs.wrappers.atari import FireReset
+
+    return FireReset(make_env(env_id))
+
+
+KINDS = {
+    "CartPole-v1": (make_env, "state"),
+    "Acrobot-v1": (make_env, "state"),
+    "Pendulum-v1": (stacked, "state"),
+    "MountainCar-v0": (delayed, "state"),
+    "Blackjack-v1": (make_env, "state"),
+    "FrozenLake-v1": (make_env, "state"),
+    "Taxi-v4": (make_env, "state"),
+    "HalfCheetah-v5": (make_env, "state"),
+    "Humanoid-v5": (make_env, "state"),
+    "Ant-v5": (make_env, "state"),
+    "ALE/Breakout-v5": (make_env, "state"),
+    "ALE/Pong-v5": (preprocessed, "state"),
+    "ALE/SpaceInvaders-v5": (fire_reset, "state"),
+    "LunarLander-v3": (make_env, "replay"),
+}
+SHORT = {"CartPole-v1", "Pendulum-v1", "HalfCheetah-v5", "ALE/Breakout-v5", "LunarLander-v3"}
+
+
+def played(vec: vecenvs.VecEnv, steps: int, seed: int) -> str:
+    """Return a checksum of the rows of some steps."""
+    rng, rows = np.random.default_rng(seed), hashlib.sha256()
+    space = vec.action_space
+    for _ in range(steps):
+        if isinstance(space, gymnasium.spaces.Discrete):
+            actions = rng.integers(space.n, size=vec.num_envs)
+        else:
+            actions = rng.uniform(-1, 1, (vec.num_envs, *(space.shape or ()))).astype(space.dtype)
+        obs, rewards, dones, infos = vec.step(actions)
+        rows.update(pickle.dumps((obs, rewards, dones)))
+        rows.update(repr([sorted(info.keys() - {"episode"}) for info in infos]).encode())
+    return rows.hexdigest()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "env_id", [pytest.param(each, marks=[] if each in SHORT else [pytest.mark.long]) for each in KINDS]
+)
+def test_kinds_of_envs(env_id: str) -> None:
+    """Two envs by their order go on in new processes, one each."""
+    make, way = KINDS[env_id]
+    seeded = way == "replay"
+    common = {"episode_seeds": seeded}
+    with vecenvs.DummyVecEnv([partial(make, env_id)] * 2, **common) as vec:
+        vec.reset(seed=7)
+        played(vec, 137, 1)
+        states = vec.get_state()
+        assert [state.way for state in states] == [way] * 2
+        expected = played(vec, 500, 2)
+    method = "fork" if env_id in SHORT else "spawn"
+    with vecenvs.SubprocVecEnv([partial(make, env_id)] * 2, 2, start_method=method, **common) as vec:
+        vec.set_state(states)
+        assert played(vec, 500, 2) == expected
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sticky_actions_repeat_the_last_one() -> None:
+    """At any moment, the first of an episode and the first after another state included."""
+    with vecenvs.DummyVecEnv([partial(make_env, "ALE/Breakout-v5")] * 2) as vec:
+        vec.reset(seed=3)
+        for moment in range(12):
+            states = vec.get_state()
+            expected = played(vec, 15, moment)
+            vec.set_state(states[::-1], [0, 1])
+            vec.set_state(vec.get_state()[::-1])
+            assert played(vec, 15, moment) == expected, moment
+
+
+Point = namedtuple("Point", "x y")
+
+
+class Slotted:
+    __slots__ = ("first", "second")
+
+    def __init__(self) -> None:
+        self.first: Any = None
+        self.second: Any = None
+
+
+class Node:
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
+        self.me = self
+
+    def method(self) -> Any:
+        return self.value
+
+
+def filled(seed: int) -> Node:
+    """Return an object whose attributes have values of all kinds."""
+    rng = np.random.default_rng(seed)
+    node = Node(seed)
+    node.plain = [None, True, seed, 0.1 * seed, float("nan"), -0.0, 2**100 + seed, "text", b"bytes", 1j * seed]
+    node.arrays = {
+        "a": rng.random((2, 3)),
+        (1, "b"): rng.integers(9, size=4, dtype=np.uint8),
+        3: np.array(["x", None], object),
+    }
+    node.scalar, node.empty, node.point = np.float32(seed), np.zeros((0, 2)), Point(seed, [seed])
+    node.shared = [node.arrays, node.arrays, node.plain]
+    node.cycle = []
+    node.cycle.append(node.cycle)
+    node.deque = deque([rng.random(2) for _ in range(seed % 5)], maxlen=4)
+    node.sets = {1, seed}, frozenset({2, seed}), bytearray([seed]), slice(1, seed), range(seed)
+    node.numbers = array("d", [seed, 0.5])
+    node.default, node.ordered = defaultdict(list, {seed: [1]}), OrderedDict([("b", seed), ("a", 1)])
+    node.rng, node.old_rng, node.python_rng = (
+        np.random.default_rng(seed),
+        np.random.RandomState(seed),
+        random.Random(seed),
+    )
+    node.alias = node.rng
+    node.partial, node.bound, node.drawn = partial(double, seed), node.method, node.rng.random
+    node.slotted, node.inner, node.names = Slotted(), Node(Node(seed)), types.SimpleNamespace(a=seed)
+    node.slotted.first = node.inner
+    node.function = lambda: seed
+    node.builtin, node.type, node.module = len, dict, random
+    return node
+
+
+def test_attributes_of_all_kinds() -> None:
+    """They are put into another object, which keeps what is no state and everything that it consists of."""
+    source, target = filled(7), filled(3)
+    function, inner, method = target.function, target.inner, target.bound
+    data = pickle.loads(pickle.dumps(Encoder(source).encode(source)))
+    source.rng.random(3)
+    assert Decoder(target, trusted=False).decode(data, target) is target
+    expected = filled(7)
+    for name in ("plain", "arrays", "scalar", "empty", "point", "sets", "numbers", "default", "ordered", "names"):
+        assert_same(getattr(target, name), getattr(expected, name), name)
+    assert_same(list(target.deque), list(expected.deque), "deque")
+    assert target.deque.maxlen == 4
+    assert target.me is target
+    assert target.shared[0] is target.shared[1] is target.arrays
+    assert target.cycle[0] is target.cycle
+    assert target.alias is target.rng
+    assert target.drawn() == expected.rng.random()
+    assert target.rng.random() == expected.rng.random()
+    assert target.rng.spawn(1)[0].random() == expected.rng.spawn(1)[0].random()
+    assert target.old_rng.random() == expected.old_rng.random()
+    assert target.python_rng.random() == expected.python_rng.random()
+    assert target.function is function
+    assert target.function() == 3
+    assert target.inner is inner is target.slotted.first
+    assert (inner.value.value, method(), target.bound(), target.partial()) == (7, 7, 7, 14)
+
+
+def test_attributes_that_the_other_lacks() -> None:
+    source, target = Node(1), Node(2)
+    source.added = Point(1, 2)
+    target.other = 5
+    Decoder(target, trusted=False).decode(Encoder(source).encode(source), target)
+    assert (target.added, hasattr(target, "other")) == (Point(1, 2), False)
+    source.added = Node(3)
+    data = Encoder(source).encode(source)
+    with pytest.raises(
+        EncodingError, match=r"Node, attribute 'added': it was a test_states:Node, here is nothing \(trusted"
+    ):
+        Decoder(Node(), trusted=False).decode(data, Node())
+    target = Decoder(target := Node(), trusted=True).decode(data, target)
+    assert target.added.value == 3
+
+
+@pytest.mark.parametrize("value", [iter([1]), (x for x in ()), memoryview(b""), type("X", (list,), {})()])
+def test_what_is_refused(value: Any) -> None:
+    env = wrappers.TimeLimit(StateEnv(), 5)
+    env.unwrapped.things = {"a": [value]}
+    with pytest.raises(EncodingError, match=r"^StateEnv, attribute 'things': a .* is no plain data"):
+        Encoder(env).encode(env)
+
+
+def test_what_a_file_may_not_do() -> None:
+    """Without trust no function, class or method comes by its name."""
+    for node in (
+        ["f", "os:system"],
+        ["m", ["=", 0], "method"],
+        ["o", "subprocess:Popen", {}],
+        ["p", ["f", "os:system"]],
+    ):
+        target = Node()
+        with pytest.raises(EncodingError):
+            Decoder(target, trusted=False).decode(["o", "test_states:Node", {"value": node}], target)
+    for node in (["?"], [], [[]], ["=", 99], ["a", 3], ["o"], ["G", {}, None]):
+        with pytest.raises((EncodingError, Exception)):
+            Decoder(Node(), trusted=False).decode(node, Node())
+
+
+def test_a_registered_class() -> None:
+    """An iterator of its own in an env, by an adapter for its class."""
+    with pytest.raises(TypeError, match="two functions"):
+        vecenvs.state.register(Numbers, 3, lambda value, state: None)  # type: ignore[arg-type]
+    vecenvs.state.register(Numbers, lambda value: value.left(), lambda value, left: value.go_on(left))
+    assert adapter_of(type("Below", (Numbers,), {})) is not None
+    with vecenvs.DummyVecEnv([NumbersEnv] * 2) as vec:
+        vec.reset(seed=1)
+        played(vec, 20, 1)
+        states = vec.get_state()
+        expected = played(vec, 40, 2)
+        vec.set_state(states)
+        assert played(vec, 40, 2) == expected
+
+
+class Numbers:
+    def __init__(self, numbers: list[int]) -> None:
+        self.go_on(numbers)
+
+    def go_on(self, numbers: list[int]) -> None:
+        self.numbers = iter(numbers)
+
+    def left(self) -> list[int]:
+        left = list(self.numbers)
+        self.go_on(left)
+        return left
+
+    def __next__(self) -> int:
+        return next(self.numbers)
+
+
+class NumbersEnv(OpaqueEnv):
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: Any = Numbers([])
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.np_random_seed  # noqa: B018
+        obs, info = super().reset(seed=seed, options=options)
+        self.numbers = Numbers(list(self.numbers))
+        return obs, info

@@ -1,0 +1,461 @@
+"""Take an env with its wrappers apart into plain data, and put these into another env of the same function.
+
+Plain data are None, bool, int, float, str, bytes, and lists: a tag, then what the value consists of. The only other
+leaves are arrays, so a file needs no pickle. What is met a second time is a reference to the first.
+
+Objects keep their identity: those of the other env that stand at the same place get the attributes, so that what refers
+to them (methods, closures, libraries) goes on to. What is no state stays what the other env has: functions, EnvSpecs,
+models of simulators, loggers, windows.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import io
+import logging
+import pathlib
+import random
+import re
+import sys
+import threading
+import types
+from array import array
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import Env
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Space
+
+from vecenvs.env_calls import layers
+from vecenvs.state.adapters import Context, adapter_of, qualified
+from vecenvs.vec_env import VecEnv
+
+PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
+_MISSING: Any = object()  # nothing stands at this place
+_RNG = ("_np_random", "_np_random_seed")  # what Gymnasium's Env has beside the state that an env tells itself
+_SPAWN = ("entropy", "spawn_key", "pool_size", "n_children_spawned")  # what a SeedSequence is made with
+
+_NAMED = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, np.ufunc)
+_METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
+_KEPT = (VecEnv, EnvSpec, logging.Logger, pathlib.PurePath, re.Pattern, io.IOBase, threading.Thread, threading.Event,
+         type(threading.Lock()), type(threading.RLock()))  # fmt: skip
+_KEPT_OF = (
+    "pygame",
+    "vecenvs.wrappers.results_writer",
+    "mujoco._structs:MjModel",
+    "mujoco._structs:Mjv",
+    "moviepy",
+)  # by name: not imported here
+
+
+class EncodingError(ValueError):
+    """Raised for a value that cannot be taken apart, and for data that do not fit: says where, and why."""
+
+
+class _Place:
+    """Where in the objects around `root` an encoder or decoder is. `action` is the last one of the episode, if any."""
+
+    def __init__(self, root: Any, action: Any = None) -> None:
+        self._layers = layers(root) if isinstance(root, Env) else [root]
+        self._action = action
+        self._path: list[tuple[Any, str]] = []  # objects, and which of their attributes; left as it is by exceptions
+
+    def context(self) -> Context:
+        """Return what adapters are told."""
+        return Context(self._path[-1][0] if self._path else None, self._layers, self._action)
+
+    def fault(self, why: str) -> EncodingError:
+        """Return an error that names the layer and the attribute."""
+        owner, names = self._layers[0], list[str]()
+        for holder, name in self._path:
+            if any(holder is layer for layer in self._layers):
+                owner, names = holder, []
+            names.append(name)
+        at = f", attribute {'.'.join(names)!r}" if names else ""
+        return EncodingError(f"{type(owner).__name__}{at}: {why}")
+
+
+class Encoder(_Place):
+    """Takes values apart. What several of them have in common is written once."""
+
+    def __init__(self, root: Any, action: Any = None) -> None:
+        super().__init__(root, action)
+        self._seen: dict[int, int] = {}
+        self._alive: list[Any] = []  # so that no id is used twice
+
+    def encode(self, value: Any) -> Any:
+        """Return plain data that a Decoder makes the value of. EncodingError if there are none."""
+        kind = type(value)
+        if kind in PLAIN:
+            return value
+        if id(value) in self._seen:
+            return ["=", self._seen[id(value)]]
+        if kind is tuple:
+            return ["t", *map(self.encode, value)]
+        encode = self._BY_TYPE.get(kind)
+        if encode is None:
+            return self._encode_immutable(kind, value) or self._encode_object(kind, value)
+        self._note(value)
+        return encode(self, value)
+
+    def _note(self, value: Any) -> None:
+        self._seen[id(value)] = len(self._alive)
+        self._alive.append(value)
+
+    def _encode_immutable(self, kind: type, value: Any) -> Any:
+        if isinstance(value, enum.Enum):
+            return ["e", qualified(kind), value.name]
+        if isinstance(value, np.generic):
+            return ["s", np.array(value)]
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            return ["n", qualified(kind), *map(self.encode, value)]
+        if kind is complex:
+            return ["c", value.real, value.imag]
+        if kind is slice or kind is range:
+            return [kind.__name__, *map(self.encode, (value.start, value.stop, value.step))]
+        if kind in _METHODS and not isinstance(value.__self__, (types.ModuleType, type(None))):
+            return ["m", self.encode(value.__self__), value.__name__]
+        if isinstance(value, _NAMED):
+            return ["f", _name_of(value)]
+        return ["k"] if isinstance(value, _KEPT) or qualified(kind).startswith(_KEPT_OF) else None
+
+    def _encode_object(self, kind: Any, value: Any) -> Any:
+        self._note(value)
+        name = qualified(kind)
+        if isinstance(value, Space):
+            return ["S", *(self.encode(vars(part).get("_np_random")) for part in _parts(value))]
+        adapter = adapter_of(kind)
+        if adapter is not None:
+            try:
+                state = adapter.get(value, self.context())
+            except Exception as exc:
+                raise self.fault(f"its adapter raised {type(exc).__name__}: {exc}") from exc
+            return ["x", name, self.encode(state)]
+        if issubclass(kind, Env) and callable(getattr(kind, "get_state", None)) and hasattr(kind, "set_state"):
+            rng = {each: self.encode(vars(value).get(each)) for each in _RNG}
+            return ["o", name, rng, self.encode(value.get_state())]
+        if not _is_python(kind):
+            raise self.fault(
+                f"a {name} is no plain data: give its class an adapter (vecenvs.state.register), or the env get_state "
+                "and set_state, or pass episode_seeds=True, by which an episode can be replayed"
+            )
+        found: dict[str, Any] = {}
+        for attribute, each in attributes(value).items():
+            self._path.append((value, attribute))
+            found[attribute] = self.encode(each)
+            self._path.pop()
+        return ["o", name, found]
+
+    def _dict(self, value: dict[Any, Any]) -> Any:
+        if all(type(key) is str for key in value):
+            return ["d", {key: self.encode(each) for key, each in value.items()}]
+        return ["D", *(self.encode(each) for item in value.items() for each in item)]
+
+    def _array(self, value: Any) -> Any:
+        if not value.dtype.hasobject:
+            return ["a", value.copy()]
+        return ["A", self.encode(value.shape), *map(self.encode, value.ravel())]
+
+    def _generator(self, value: Any) -> Any:
+        bits = value.bit_generator
+        if type(bits).__name__ not in GENERATORS:
+            raise self.fault(f"a random generator by {type(bits).__name__}: take one of {', '.join(GENERATORS)}")
+        seeds: Any = bits.seed_seq
+        known = isinstance(seeds, np.random.SeedSequence)
+        return [
+            "G",
+            self.encode(bits.state),
+            self.encode({each: getattr(seeds, each) for each in _SPAWN} if known else None),
+        ]
+
+    _BY_TYPE: ClassVar[dict[type, Callable[[Encoder, Any], Any]]] = {
+        list: lambda self, value: ["l", *map(self.encode, value)],
+        dict: _dict,
+        np.ndarray: _array,
+        np.random.Generator: _generator,
+        np.random.RandomState: lambda self, value: ["R", self.encode(value.get_state(legacy=False))],
+        random.Random: lambda self, value: ["r", self.encode(value.getstate())],
+        functools.partial: lambda self, value: ["p", *map(self.encode, (value.func, value.args, value.keywords))],
+        OrderedDict: lambda self, value: ["O", *map(self.encode, value.items())],
+        defaultdict: lambda self, value: ["F", self.encode(value.default_factory), *map(self.encode, value.items())],
+        deque: lambda self, value: ["q", value.maxlen, *map(self.encode, value)],
+        set: lambda self, value: ["set", *map(self.encode, value)],
+        frozenset: lambda self, value: ["frozenset", *map(self.encode, value)],
+        bytearray: lambda _, value: ["bytearray", bytes(value)],
+        array: lambda _, value: ["array", value.typecode, value.tobytes()],
+    }
+
+
+class Decoder(_Place):
+    """Puts what an Encoder returned into `root` and what it refers to.
+
+    Unless `trusted`, it takes no class, function or method by its name but those that stand at the same place.
+    """
+
+    def __init__(self, root: Any, *, trusted: bool) -> None:
+        super().__init__(root)
+        self._trusted = trusted
+        self._made: list[Any] = []
+        self._used: dict[int, Any] = {}  # what has got a state stands for nothing else
+
+    def decode(self, node: Any, at: Any = _MISSING) -> Any:
+        """Return the value of plain data; what stands `at` its place is used for it where that is possible."""
+        if type(node) is not list:
+            return node
+        try:
+            decode = self._BY_TAG[node[0]]
+        except (LookupError, TypeError):
+            raise self.fault(f"damaged data: {node[:1]!r} is no tag") from None
+        return decode(self, at, *node[1:])
+
+    def _note(self, value: Any) -> Any:
+        self._made.append(value)
+        self._used[id(value)] = value
+        return value
+
+    def _here(self, at: Any, kind: type, new: Callable[[], Any]) -> Any:
+        return self._note(at if type(at) is kind and id(at) not in self._used else new())
+
+    def _later(self, make: Callable[[], Any]) -> Any:
+        """Return, with its number, what can be made only when its parts are."""
+        number = len(self._made)
+        self._made.append(None)
+        self._made[number] = value = make()
+        return value
+
+    def _items(self, nodes: Iterable[Any], now: Any = ()) -> list[Any]:
+        now, found = list(now), list[Any]()
+        for position, node in enumerate(nodes):
+            found.append(self.decode(node, now[position] if position < len(now) else _MISSING))
+            if found[-1] is _MISSING:
+                raise self.fault(f"item {position} is nothing that can be made anew")
+        return found
+
+    def _class(self, name: str, at: Any, base: type | None = None) -> Any:
+        """Return the class of that name: that of what stands here, or one below `base`, or if trusted any."""
+        if qualified(type(at)) == name:
+            return type(at)
+        found = _imported(name)
+        if isinstance(found, type) and (self._trusted or (base is not None and issubclass(found, base))):
+            return found
+        here = "nothing" if at is _MISSING else f"a {qualified(type(at))}"
+        remedy = " (trusted=True makes one)" if isinstance(found, type) else ""
+        raise self.fault(f"it was a {name}, here is {here}{remedy}")
+
+    def _object(self, at: Any, name: str, state: dict[str, Any], own: Any = _MISSING) -> Any:
+        cls = self._class(name, at)
+        value = self._here(at, cls, lambda: object.__new__(cls))
+        now: dict[str, Any] = attributes(value)
+        new: dict[str, Any] = {}
+        for attribute, node in state.items():
+            self._path.append((value, attribute))
+            new[attribute] = self.decode(node, now.get(attribute, _MISSING))
+            self._path.pop()
+        if own is not _MISSING:
+            value.set_state(self.decode(own))
+        for attribute, each in new.items():
+            if each is not _MISSING:
+                object.__setattr__(value, attribute, each)
+        for attribute in now.keys() - new.keys() if own is _MISSING else ():
+            object.__delattr__(value, attribute)
+        return value
+
+    def _space(self, at: Any, *generators: Any) -> Any:
+        if not isinstance(at, Space):
+            raise self.fault("it was a space, which the new env does not have there")
+        self._note(at)
+        for part, node in zip(_parts(at), generators, strict=True):
+            vars(part)["_np_random"] = self.decode(node, vars(part).get("_np_random"))
+        return at
+
+    def _adapted(self, at: Any, name: str, state: Any) -> Any:
+        kind: Any = type(at)
+        adapter = adapter_of(kind)
+        if adapter is None or qualified(kind) != name:
+            raise self.fault(f"it was a {name} with an adapter, here is a {qualified(kind)}")
+        self._note(at)
+        adapter.set(at, self.decode(state))
+        return at
+
+    def _named(self, at: Any, name: str) -> Any:
+        found = at if isinstance(at, _NAMED) and _name_of(at) == name else _imported(name) if self._trusted else None
+        if not isinstance(found, _NAMED):
+            raise self.fault(f"it was {name}, which the new env does not have there")
+        return found
+
+    def _method(self, at: Any, owner: Any, name: str) -> Any:
+        if not (self._trusted or getattr(at, "__name__", None) == name):
+            raise self.fault(f"it was the method {name}, which the new env does not have there")
+        return getattr(self.decode(owner, getattr(at, "__self__", _MISSING)), name)
+
+    def _list(self, at: Any, *nodes: Any) -> Any:
+        value = self._here(at, list, list)
+        value[:] = self._items(nodes, value)
+        return value
+
+    def _dict(self, at: Any, nodes: dict[str, Any]) -> Any:
+        value = self._here(at, dict, dict)
+        return self._refill(value, {key: self.decode(node, value.get(key, _MISSING)) for key, node in nodes.items()})
+
+    def _pairs(self, at: Any, *nodes: Any) -> Any:
+        value = self._here(at, dict, dict)
+        new = {}
+        for place in range(0, len(nodes), 2):
+            key = self.decode(nodes[place])
+            new[key] = self.decode(nodes[place + 1], value.get(key, _MISSING))
+        return self._refill(value, new)
+
+    def _refill(self, value: Any, new: dict[Any, Any]) -> Any:
+        if list(value) != list(new):  # its order counts
+            value.clear()
+        value.update((key, each) for key, each in new.items() if each is not _MISSING)
+        return value
+
+    def _array(self, at: Any, given: Any) -> Any:
+        fits = type(at) is np.ndarray and (at.dtype, at.shape) == (given.dtype, given.shape) and at.flags.writeable
+        value = self._here(at if fits else None, np.ndarray, given.copy)
+        value[...] = given
+        return value
+
+    def _objects(self, at: Any, shape: Any, *nodes: Any) -> Any:
+        value = self._note(np.empty(self.decode(shape), object))
+        value.ravel()[:] = None
+        for place, each in enumerate(self._items(nodes, at.ravel() if type(at) is np.ndarray else ())):
+            value.reshape(-1)[place] = each
+        return value
+
+    def _generator(self, at: Any, state: Any, spawn: Any) -> Any:
+        state, spawn = self.decode(state), self.decode(spawn)
+        if state["bit_generator"] not in GENERATORS:
+            raise self.fault(f"a random generator by {state['bit_generator']!r}")
+        now: Any = getattr(getattr(at, "bit_generator", None), "seed_seq", None)
+        same = type(at) is np.random.Generator and type(at.bit_generator).__name__ == state["bit_generator"]
+        if not (same and {each: getattr(now, each, None) for each in _SPAWN} == spawn) or id(at) in self._used:
+            seeds = None if spawn is None else np.random.SeedSequence(**spawn)
+            at = np.random.Generator(getattr(np.random, state["bit_generator"])(seeds))
+        at.bit_generator.state = state
+        self._used[id(at)] = at
+        return at
+
+    def _old_generator(self, at: Any, kind: type, set_state: str, state: Any) -> Any:
+        value = self._here(at, kind, kind)
+        getattr(value, set_state)(self.decode(state))
+        return value
+
+    def _enum(self, at: Any, name: str, member: str) -> Any:
+        return self._class(name, at, enum.Enum)[member]
+
+    def _named_tuple(self, at: Any, name: str, *nodes: Any) -> Any:
+        return tuple.__new__(self._class(name, at, tuple), self._items(nodes, at if isinstance(at, tuple) else ()))
+
+    def _defaults(self, at: Any, factory: Any, *nodes: Any) -> Any:
+        value = self._note(defaultdict(None))
+        value.default_factory = self.decode(factory, getattr(at, "default_factory", _MISSING))
+        value.update(self._items(nodes))
+        return value
+
+    def _ordered(self, _: Any, *nodes: Any) -> Any:
+        value = self._note(OrderedDict())
+        value.update(self._items(nodes))
+        return value
+
+    def _deque(self, at: Any, maxlen: int | None, *nodes: Any) -> Any:
+        value = self._note(deque(maxlen=maxlen))
+        value.extend(self._items(nodes, at if type(at) is deque else ()))
+        return value
+
+    def _set(self, _: Any, *nodes: Any) -> Any:
+        value = self._note(set())
+        value.update(self._items(nodes))
+        return value
+
+    def _partial(self, at: Any, *nodes: Any) -> Any:
+        now = (at.func, at.args, at.keywords) if type(at) is functools.partial else ()
+
+        def make() -> Any:
+            function, args, kwargs = self._items(nodes, now)
+            return functools.partial(function, *args, **kwargs)
+
+        return self._later(make)
+
+    _BY_TAG: ClassVar[dict[str, Callable[..., Any]]] = {
+        "=": lambda self, _, number: self._made[number],
+        "k": lambda _, at: at,
+        "t": lambda self, at, *nodes: tuple(self._items(nodes, at if isinstance(at, tuple) else ())),
+        "s": lambda _, __, given: given[()],
+        "c": lambda _, __, real, imag: complex(real, imag),
+        "slice": lambda self, _, *nodes: slice(*self._items(nodes)),
+        "range": lambda self, _, *nodes: range(*self._items(nodes)),
+        "frozenset": lambda self, _, *nodes: self._later(lambda: frozenset(self._items(nodes))),
+        "bytearray": lambda self, _, data: self._note(bytearray(data)),
+        "array": lambda self, _, code, data: self._note(array(code, data)),
+        "R": lambda self, at, state: self._old_generator(at, np.random.RandomState, "set_state", state),
+        "r": lambda self, at, state: self._old_generator(at, random.Random, "setstate", state),
+        "G": lambda self, at, *nodes: self._later(lambda: self._generator(at, *nodes)),
+        "l": _list,
+        "d": _dict,
+        "D": _pairs,
+        "a": _array,
+        "A": _objects,
+        "p": _partial,
+        "O": _ordered,
+        "F": _defaults,
+        "q": _deque,
+        "set": _set,
+        "e": _enum,
+        "n": _named_tuple,
+        "f": _named,
+        "m": _method,
+        "o": _object,
+        "S": _space,
+        "x": _adapted,
+    }
+
+
+def attributes(value: Any) -> dict[str, Any]:
+    """Return the attributes that an object of a Python class has itself."""
+    kind: Any = type(value)
+    found = dict(getattr(value, "__dict__", ()))
+    for name in _slots(kind):
+        if hasattr(value, name):
+            found[name] = getattr(value, name)
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _slots(kind: Any) -> tuple[str, ...]:
+    members = ((name, each) for cls in kind.__mro__ for name, each in vars(cls).items())
+    return tuple(name for name, each in members if isinstance(each, types.MemberDescriptorType) and name != "__dict__")
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_python(kind: Any) -> bool:
+    """Tell whether objects of a class have nothing but attributes: those of libraries in C are larger."""
+    pointers: int = len(_slots(kind)) + (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
+    return bool(kind.__basicsize__ == object.__basicsize__ + 8 * pointers)
+
+
+def _parts(space: Any) -> list[Any]:
+    """Return a space and those that it consists of."""
+    inner = getattr(space, "spaces", ())
+    return [space, *(part for each in (inner.values() if isinstance(inner, dict) else inner) for part in _parts(each))]
+
+
+def _name_of(value: Any) -> str:
+    if isinstance(value, types.ModuleType):
+        return f"{value.__name__}:"
+    return f"{getattr(value, '__module__', None) or 'builtins'}:{getattr(value, '__qualname__', value.__name__)}"
+
+
+def _imported(name: str) -> Any:
+    """Return what has this name in a module that is imported already; None if nothing has."""
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in path.split(".") if path else ():
+        found = getattr(found, part, None)
+    return found
