@@ -39,15 +39,7 @@ def stack(space: spaces.Space[Any], values: Sequence[Any]) -> Any:
 
 
 def rows_at(batch: Any, rows: Any) -> Any:
-    """Index every array of a nested batch.
-
-    Args:
-        batch: an array, or dicts and tuples of arrays.
-        rows: an index of NumPy's: a number, a slice or an array.
-
-    Returns:
-        The same structure.
-    """
+    """Index every array of a nested batch: return the same dicts and tuples, of these rows."""
     if isinstance(batch, dict):
         return {key: rows_at(part, rows) for key, part in batch.items()}
     return tuple(rows_at(part, rows) for part in batch) if isinstance(batch, tuple) else batch[rows]

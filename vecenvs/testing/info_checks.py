@@ -11,11 +11,7 @@ from vecenvs.batch.info_arrays import InfoArray, info_columns
 
 
 def assert_columns(infos: Sequence[dict[str, Any]]) -> None:
-    """Fail unless `info_columns` has what the dicts have. Python's numbers may have become NumPy's.
-
-    Args:
-        infos: of a step, or of `Batch`.
-    """
+    """Fail unless `info_columns` has what the dicts have. Python's numbers may have become NumPy's."""
     n = len(infos)
     columns = info_columns(infos)  # before the dicts of batched envs are made
     expected = [repr(plain(info)) for info in infos]
@@ -35,14 +31,7 @@ def _row(columns: dict[str, InfoArray], row: int) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value with Python's numbers in place of NumPy's, and dicts by their keys in order.
-
-    Args:
-        value: any value.
-
-    Returns:
-        The value, whose repr is the same for the same numbers.
-    """
+    """Return a value with Python's numbers for NumPy's, and dicts by their keys in order: of one repr for one value."""
     if isinstance(value, dict):
         return {str(key): plain(value[key]) for key in sorted(value, key=str)}
     if isinstance(value, (list, tuple)):

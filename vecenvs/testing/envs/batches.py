@@ -35,26 +35,11 @@ class ArrayBatch:
         self.closed = False
 
     def reset(self, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Begin new episodes.
-
-        Args:
-            seed: as Gymnasium's vector envs take it.
-            options: passed to each env.
-
-        Returns:
-            Observations and infos.
-        """
+        """Begin new episodes; return observations and infos, as Gymnasium's vector envs do."""
         return self._envs.reset(seed=seed, options=options)
 
     def step(self, actions: Any) -> tuple[Any, ...]:
-        """Step every env.
-
-        Args:
-            actions: one for each env.
-
-        Returns:
-            Observations, rewards, terminated, truncated, infos.
-        """
+        """Step every env; return observations, rewards, terminated, truncated, infos."""
         return self._envs.step(actions)
 
 
@@ -71,16 +56,7 @@ KINDS: dict[str, tuple[str, Callable[[Sequence[EnvFn]], Any]]] = {
 
 
 def batched_fns(env_fns: Sequence[EnvFn], sizes: Sequence[int], kind: str = "same_step") -> list[Any]:
-    """Divide env functions into batched envs and single ones.
-
-    Args:
-        env_fns: functions of single envs.
-        sizes: how many envs each batched env has, in order; 0 for one that stays single.
-        kind: a key of KINDS.
-
-    Returns:
-        The functions, a list: `Batched` ones and single ones.
-    """
+    """Divide functions of single envs into `Batched` ones of these sizes, of a kind of KINDS; 0 leaves one single."""
     found: list[Any] = []
     at = 0
     for size in sizes:

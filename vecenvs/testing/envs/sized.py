@@ -38,15 +38,7 @@ def mix(*numbers: int) -> int:
 
 
 def filled(size: int, *key: int) -> NDArray[np.uint8]:
-    """Return bytes that all depend on the key and on their position.
-
-    Args:
-        size: how many.
-        *key: integers.
-
-    Returns:
-        The bytes, uint8 (size,).
-    """
+    """Return so many bytes, uint8, that all depend on the key and on their position."""
     words = np.arange(size // 8 + 1, dtype=np.uint64)
     words += np.uint64(mix(*key))
     for odd in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
