@@ -52,7 +52,7 @@ FAULTS = [
     ),
     Fault(
         "batch/info_arrays.py",
-        "isinstance(values, LazyTerminalObs) and bool(values.layout.is_flat)",
+        "isinstance(values, LazyTerminalObs) and values.layout.is_flat",
         "isinstance(values, LazyTerminalObs)",
         BATCHED,
     ),

@@ -17,14 +17,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from vecenvs.arguments import check_vec_env, deadline_of
+from vecenvs.arguments import check_vec_env
 from vecenvs.batch.actions import whole_numbers
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.views.gymnasium.batches import BatchConverter, observation_batch_space
 from vecenvs.views.gymnasium.calls import GymnasiumCalls
-from vecenvs.views.gymnasium.errors import CallTimeout, raise_as_gymnasium
-from vecenvs.views.gymnasium.resets import PendingReset, parse_reset
+from vecenvs.views.gymnasium.errors import raise_as_gymnasium
+from vecenvs.views.gymnasium.resets import Reset, parse_reset
 from vecenvs.views.gymnasium.vector_infos import VectorInfos, check_wrapped
 from vecenvs.wrappers.vec_rows import unrounded
 
@@ -76,7 +76,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         self._actions = BatchConverter(vec.action_space)
         self._infos = VectorInfos(vec, self._add_info)
         self._wrapped = vec.unwrapped is not vec
-        self._reset: PendingReset | None = None
+        self._reset: Reset | None = None
         # The last observations, of which a masked reset returns the rows of all other envs: a copy, as in Gymnasium's
         # vector envs, because callers write into what they are given, Gymnasium's own wrappers among them.
         self._last: Any = None
@@ -150,15 +150,12 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         reset = self._reset
         if reset is None:
             self._refuse_wait("reset")
-        deadline = deadline_of(timeout)
         try:
-            rows = reset.receive(self.vec, deadline)
+            rows = self.vec.recv(timeout=timeout, indices=reset.indices).obs
         except StepTimeout as error:
-            raise CallTimeout(error.indices, error.seconds if timeout is None else timeout, "reset") from error
+            raise_as_gymnasium(error, "reset")
         except VecEnvError as error:
             self._pending = self._reset = None
-            for batch in reset.batches:
-                self._keep(batch)
             self._raise(error, "reset")
         except Exception:  # of a wrapper
             self._pending = self._reset = self._last = None
@@ -166,14 +163,14 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         self._pending = self._reset = None
         return self._finish_reset(reset, rows)
 
-    def _check_maskable(self, reset: PendingReset) -> None:
+    def _check_maskable(self, reset: Reset) -> None:
         if self._last is None and len(reset.indices) < self.num_envs:
             raise ResetNeeded(
                 "a reset_mask before the first reset, or after a call whose rows were lost with an exception: "
                 "reset all envs once, since the rows of all envs are returned"
             )
 
-    def _finish_reset(self, reset: PendingReset, rows: Any) -> tuple[Any, dict[str, Any]]:
+    def _finish_reset(self, reset: Reset, rows: Any) -> tuple[Any, dict[str, Any]]:
         if len(reset.indices) < self.num_envs:
             rows = self._observations.replace_rows(self._last, reset.indices, rows)
         self._last = self._observations.copy_all(rows)
