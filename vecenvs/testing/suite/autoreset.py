@@ -61,38 +61,6 @@ class AutoresetConformance(Conformance):
         both.reset(seed=1)
         both.run(20)
 
-    def test_same_step_row_of_an_end(self, make: Make) -> None:
-        vec = make(counting_fns(2, length=2, ends="truncated"))
-        vec.reset()
-        vec.step([0, 0])
-        obs, rewards, dones, infos = vec.step([0, 0])
-        assert dones.all()
-        assert obs[:, 1:].tolist() == [[2, 0], [2, 0]], "first observation of the second episode"
-        assert rewards.tolist() == [2.0, 2.125]
-        for tag, info in enumerate(infos):
-            assert info["terminal_observation"].tolist() == [tag, 1, 2]
-            assert info["TimeLimit.truncated"] is True
-            assert info["episode_start"] is True
-            assert info["t"] == 2, "the info of the last step"
-            assert vec.reset_infos[tag] == {"tag": tag, "episode": 2, "episode_start": True}
-
-    def test_next_step_rows_of_an_end(self, make: Make) -> None:
-        vec = make(counting_fns(2, length=2), autoreset="next_step")
-        vec.reset()
-        vec.step([0, 0])
-        obs, _, dones, infos = vec.step([0, 0])
-        assert dones.all()
-        assert obs[:, 1:].tolist() == [[1, 2], [1, 2]]
-        assert infos[0]["terminal_observation"].tolist() == [0, 1, 2]
-        assert "episode_start" not in infos[0]
-        obs, rewards, dones, infos = vec.step([0, 0])
-        assert obs[:, 1:].tolist() == [[2, 0], [2, 0]]
-        assert not dones.any()
-        assert rewards.tolist() == [0.0, 0.0]
-        assert infos[0]["episode_start"] is True
-        assert "terminal_observation" not in infos[0]
-        assert vec.get_attr("steps") == [2, 2], "the action was ignored"
-
     def test_what_infos_claim_of_an_end_does_not_count(self, make: Make) -> None:
         """TimeLimit.truncated follows the env's flags."""
         vec = make([functools.partial(ClaimingEnv, tag, tag != 1) for tag in range(4)])

@@ -76,34 +76,6 @@ class ErrorConformance(Conformance):
         assert [info["tag"] for info in error.batch.infos] == others
         assert [actions[2:] for actions in vec.get_attr("actions", others)] == [[[0, 1, 2, 1][tag]] for tag in others]
 
-    def test_usable_after_a_reset_of_the_slot(self, make: Make) -> None:
-        vec = make(failing_fns(2, where="step", at=3, length=9))
-        vec.reset(seed=0)
-        vec.step([0] * 4)
-        vec.step([0] * 4)
-        with pytest.raises(EnvError):
-            vec.step([0] * 4)
-        with pytest.raises(EnvError, match=r"env 2\b.*reset") as caught:
-            vec.step([0] * 4)
-        assert caught.value.index == 2
-        assert caught.value.batch is not None
-        assert caught.value.batch.obs[:, 2].tolist() == [4, 4, 4]
-        assert vec.reset([2]).tolist() == [[2, 2, 0]]
-        assert vec.step([0] * 4)[0][:, 2].tolist() == [5, 5, 1, 5]
-
-    def test_several_fail_at_once(self, make: Make) -> None:
-        fns = [functools.partial(FailingEnv, tag, "step" if tag in (0, 1, 3) else "never") for tag in range(4)]
-        vec = make(fns)
-        vec.reset()
-        with pytest.raises(EnvError) as caught:
-            vec.step([0] * 4)
-        assert [one.index for one in caught.value.errors] == [0, 1, 3]
-        assert [str(one.__cause__) for one in caught.value.errors] == [f"env {i} failed in step" for i in (0, 1, 3)]
-        assert caught.value.batch is not None
-        assert list(caught.value.batch.indices) == [2]
-        vec.reset([0, 1, 3])
-        vec.step([0] * 4)
-
     @pytest.mark.parametrize("autoreset", ["same_step", "async"])
     def test_rewards_beside_an_env_that_raises(self, make: Make, autoreset: str) -> None:
         """`rewards64` has them, in every mode."""

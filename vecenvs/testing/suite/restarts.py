@@ -72,9 +72,8 @@ class RestartConformance(Conformance):
     """A worker's slots return truncated rows and begin new episodes."""
 
     @PROMPT
-    @pytest.mark.parametrize("how", ["exit", "kill"])
-    def test_slots_begin_new_episodes(self, make: Make, how: str, tmp_path: Path) -> None:
-        fns = dying_fns(at=3, how=how, lives_file=tmp_path / "lives")
+    def test_slots_begin_new_episodes(self, make: Make, tmp_path: Path) -> None:
+        fns = dying_fns(at=3, lives_file=tmp_path / "lives")
         vec = make(fns, on_failure="restart")
         plain = PlainLoop(counting_fns(4))
         vec.reset(seed=0)
