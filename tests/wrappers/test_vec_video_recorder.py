@@ -19,7 +19,7 @@ from vecenvs.errors import VecEnvError
 from vecenvs.testing.envs import RenderingEnv
 from vecenvs.views import from_gymnasium
 from vecenvs.wrappers import VecVideoRecorder
-from vecenvs.wrappers.vec_video_writer import VideoWriter
+from vecenvs.wrappers.vec_video_recorder import VideoWriter
 
 cv2 = Later("cv2")
 
@@ -144,7 +144,7 @@ def test_what_it_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_writer_checks_its_frames(tmp_path: Path) -> None:
-    writer = VideoWriter(tmp_path / "film.mp4", fps=10)
+    writer = VideoWriter(str(tmp_path / "film.mp4"), 10.0)
     writer.write(np.zeros((20, 30, 3), np.uint8))
     with pytest.raises(ValueError, match="shape"):
         writer.write(np.zeros((20, 32, 3), np.uint8))
@@ -155,7 +155,7 @@ def test_a_writer_checks_its_frames(tmp_path: Path) -> None:
     with pytest.raises(VecEnvError, match="closed"):
         writer.write(np.zeros((20, 30, 3), np.uint8))
     assert len(frames(tmp_path / "film.mp4")) == 1
-    VideoWriter(tmp_path / "none.mp4").close()
+    VideoWriter(str(tmp_path / "none.mp4"), 10.0).close()
     assert not (tmp_path / "none.mp4").exists()
     with pytest.raises(IsADirectoryError):
-        VideoWriter(tmp_path)
+        VideoWriter(str(tmp_path), 10.0)
