@@ -44,7 +44,7 @@ class NodeVecEnv(PoolVecEnv):
     def _launch(self, worker: int, shard: range) -> Transport:
         names = Names.new(self._wake)
         env_fns = PickledFns(self._hosts.functions_of(shard), shard.start)
-        arguments = env_fns, shard.start, self._rules, os.getpid(), names, None, self._output(worker, shard)
+        arguments = env_fns, shard.start, self._rules_of(worker), os.getpid(), names, None, self._output(worker, shard)
         return NodeProcess(shard, names, serve_worker, arguments, partial(self._leaders.link, 0))
 
 

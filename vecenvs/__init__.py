@@ -28,6 +28,7 @@ from vecenvs.errors import (
     VecEnvError,
     WorkerDied,
 )
+from vecenvs.identity import this_worker
 from vecenvs.make.make_vec_env import make_vec_env
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers import (
@@ -109,6 +110,7 @@ __all__ = [
     "info_columns",
     "make_multi_agent",
     "make_vec_env",
+    "this_worker",
     "worker_cores",
 ]
 

@@ -22,6 +22,7 @@ from vecenvs.testing.suite import (
     ErrorConformance,
     EvaluateConformance,
     EvaluateWorkerConformance,
+    IdentityWorkerConformance,
     IndexConformance,
     InfoConformance,
     InterruptConformance,
@@ -212,6 +213,7 @@ class TestWorkers(
     RecoveryConformance,
     TimeoutConformance,
     OrderConformance,
+    IdentityWorkerConformance,
 ):
     """What holds where envs live in other processes."""
 

@@ -141,7 +141,7 @@ class DummyVecEnv(PoolVecEnv):
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = self._hosts.functions_of(shard)
-        self._locals.append(LocalTransport(env_fns, shard.start, self._rules, None, self._made_here))
+        self._locals.append(LocalTransport(env_fns, shard.start, self._rules_of(worker), None, self._made_here))
         return self._locals[-1]
 
     def _lay_out(self) -> BatchColumns:

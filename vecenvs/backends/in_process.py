@@ -12,6 +12,7 @@ from typing import Any
 
 from gymnasium import Env
 
+from vecenvs import identity
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import OF_SOME, Answer, Command, RowsBody, addressed
@@ -49,7 +50,11 @@ class LocalTransport(Transport):
         # signal raised in it.
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._worker: Worker | None = None
-        self._envs, made = make_envs(env_fns, first, rules, cores, seen, remote=False)
+        calls = identity.calls
+        self._told = rules.told and rules.told.placed()
+        with identity.acting(self._told):
+            self._envs, made = make_envs(env_fns, first, rules, cores, seen, remote=False)
+        self._asked = identity.calls > calls  # whether envs of this worker want to know which one it is
         self._remake = partial(make_again, env_fns, first, cores)
         self._answers.append((0, int(Answer.MADE), made))
 
@@ -72,7 +77,10 @@ class LocalTransport(Transport):
 
         Otherwise, also after an exception of a signal's handler in here, the command has to be put and answered.
         """
-        return self._worker is not None and self._worker.try_step(number)
+        if self._worker is None or not self._asked:
+            return self._worker is not None and self._worker.try_step(number)
+        with identity.acting(self._told):
+            return self._worker.try_step(number)
 
     def pending_obs(self) -> tuple[RowsBody | None, Sequence[Any]] | None:
         """Return the body of the answer to a step of one batched env, and the observations, which no column has yet.
@@ -112,7 +120,11 @@ class LocalTransport(Transport):
             number, tag, body = commands[0]
             if timeout == 0 and tag & 0xFF != _AWAIT_RESET:  # this one only asks for the result of a thread
                 break
-            self._carry_out(worker, number, tag, body)
+            if self._asked:
+                with identity.acting(self._told):
+                    self._carry_out(worker, number, tag, body)
+            else:
+                self._carry_out(worker, number, tag, body)
         if timeout != 0:
             self._wait_for_threads(timeout)
         return answers[0] if answers else None

@@ -95,12 +95,13 @@ class SubprocVecEnv(PoolVecEnv):
         env_fns = self._hosts.functions_of(shard)
         cores = max(1, worker_cores() // (self._processes + self._caller_steps))
         if worker >= self._processes:
-            return LocalTransport(env_fns, shard.start, self._rules, cores, self._made_here)
+            return LocalTransport(env_fns, shard.start, self._rules_of(worker), cores, self._made_here)
         cpu = self._cpus[worker] if self._cpus else None
         spin = spins(usable_cores() - self._processes)
         names = Names.new(self._wake)
         output = self._output(worker, shard)
-        return ProcessTransport(self._context, worker, shard, env_fns, self._rules, names, spin, cpu, cores, output)
+        rules = self._rules_of(worker)
+        return ProcessTransport(self._context, worker, shard, env_fns, rules, names, spin, cpu, cores, output)
 
     def _cpus_to_pin(self) -> list[int]:
         """Return one CPU per worker process: the last ones, as most programs begin on the first."""

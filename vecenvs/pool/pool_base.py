@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import itertools
 import os
 import warnings
 from collections import Counter
@@ -33,6 +34,7 @@ from vecenvs.arguments import (
 )
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
+from vecenvs.identity import ThisWorker
 from vecenvs.pool.batched_results import BatchedResults
 from vecenvs.pool.commands import Commands, Resets
 from vecenvs.pool.episodes import Episodes
@@ -52,11 +54,13 @@ from vecenvs.transport.protocol import Command, RemoteFailure
 from vecenvs.transport.shared import SharedBatchColumns
 from vecenvs.vec_env import VecEnv, described
 from vecenvs.worker.autoreset import AUTORESET_MODES
+from vecenvs.worker.identity import UNKNOWN, Told
 from vecenvs.worker.output import Output
 from vecenvs.worker.rules import Rules
 
 EnvFn = Callable[[], "Env[Any, Any]"]
 
+_launches = itertools.count(1)  # of workers, by all VecEnvs
 _REPORTS = 4  # from each worker in `step_timeout` seconds, at least
 
 
@@ -178,6 +182,7 @@ class PoolBase(VecEnv):
             raise ValueError(f"on_error={on_error!r} with a Batched: its envs fail together, leave on_error out")
         self.num_envs = n = self._hosts.num_envs
         self._shards = self._hosts.shards_of(num_workers, caller_steps=self._caller_steps)
+        self._on_node: dict[int, tuple[object, int]] = {}  # by worker its node, and its number there
         self._wake = new_name()  # of a shared batch's semaphore: workers get it before the semaphore exists
         self._result: Result | None = None  # of a call that has not returned it yet
         # Whether the last call was a step of all envs that has ended well: then each of them can take a command.
@@ -259,6 +264,14 @@ class PoolBase(VecEnv):
     @abc.abstractmethod
     def _launch(self, worker: int, shard: range) -> Transport:
         """Start a worker that makes the envs of `shard`, and return without waiting for it."""
+
+    def _rules_of(self, worker: int, node: object = "") -> Rules:
+        """Return the rules for a worker that is about to be launched on a node, None if that is not known yet."""
+        taken = {number for other, (there, number) in self._on_node.items() if there == node and other != worker}
+        number = UNKNOWN if node is None else next(k for k in range(len(self._shards)) if k not in taken)
+        self._on_node[worker] = node, number
+        told = ThisWorker(worker, len(self._shards), self._shards[worker], None, "", number)
+        return self._rules._replace(told=Told(told, next(_launches), self._wake))
 
     def _output(self, worker: int, shard: range) -> Output:
         """Return how a worker that is about to be launched logs and prints."""

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.spaces import Space
 
+from vecenvs import identity
 from vecenvs._native.forks import run
 from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.batched import Batched
@@ -67,7 +68,8 @@ def make_envs(
             for env_fn in env_fns:
                 if kept is not None:
                     kept.append(env_fn)
-                env = run(env_fn)
+                with identity.acting(identity.told, slot):
+                    env = run(env_fn)
                 if not isinstance(env_fn, Batched):
                     _check_env(env, slot)
                 bare = id(getattr(env, "unwrapped", env))
@@ -90,7 +92,7 @@ def make_envs(
 def make_again(env_fns: Sequence[Callable[[], Any]], first: int, cores: int | None, local: int, like: Any) -> Any:
     """Make env `local` of a worker once more; `like` has what it must have, too. SpaceMismatch if it has not."""
     slot = first + local
-    with sharing(cores):
+    with sharing(cores), identity.acting(identity.told, slot):
         env = run(env_fns[local])
     _check_env(env, slot)
     for which in COMMON:

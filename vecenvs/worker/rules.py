@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from vecenvs.transport.reset_arguments import NUMBER, SEED, SeedStream
+from vecenvs.worker.identity import Told
 
 
 class Rules(NamedTuple):
     """The same for all workers.
 
     With `episode_seeds` there is a `root` seed of slots that are given none. `own_resets` are arguments that need each
-    reset to be the worker's.
+    reset to be the worker's. Each worker is `told` who it is.
     """
 
     autoreset: str
@@ -19,6 +20,7 @@ class Rules(NamedTuple):
     on_error: str = "raise"
     max_errors: int = 10
     own_resets: tuple[str, ...] = ()
+    told: Told | None = None
 
 
 class EpisodeSeeds:

@@ -10,6 +10,7 @@ from contextlib import closing
 from functools import partial
 from typing import Any, Protocol
 
+from vecenvs import identity
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.transport.channel import Channel
 from vecenvs.transport.encoding import decode, encode, encode_made
@@ -152,6 +153,9 @@ class ShardServer:
         self._first = first
         self._rules = rules
         kept: list[Any] = []
+        if rules.told is not None:
+            identity.told = rules.told.placed()
+            rules.told.separate_generators()
         self._envs, self._made = make_envs(env_fns, first, rules, cores, remote=True, kept=kept)
         self._remake = partial(make_again, kept, first, cores)
         self._run: Callable[[], None] | None = None

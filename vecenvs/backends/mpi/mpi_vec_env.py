@@ -114,7 +114,14 @@ class MpiVecEnv(PoolVecEnv):
             cores = self._ranks.cores(peer.node) // sum(other.node == peer.node for other in used.values())
             output = self._output(worker, shard)
             request = LaunchRequest(
-                env_fns, shard.start, self._rules, shared, list(sys.path), os.getpid(), cores, output
+                env_fns,
+                shard.start,
+                self._rules_of(worker, peer.node),
+                shared,
+                list(sys.path),
+                os.getpid(),
+                cores,
+                output,
             )
             try:
                 launched = self._ranks.launch(peer, request)

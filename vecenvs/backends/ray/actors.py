@@ -14,7 +14,6 @@ from vecenvs.backends.ray.placement import LOOK, NoPlace, PendingActor, Request
 from vecenvs.cpus import usable_cores
 from vecenvs.errors import BackendUnavailable
 from vecenvs.transport.spinning import spins
-from vecenvs.worker.rules import Rules
 
 if TYPE_CHECKING:
     from vecenvs.backends.ray.actor import ActorLocation
@@ -37,7 +36,6 @@ class Actors:
         self,
         session: Session,
         request: Request,
-        rules: Rules,
         transport: str,
         port: int,
         on_lost_node: str,
@@ -46,7 +44,6 @@ class Actors:
     ) -> None:
         self.session = session
         self.request = request
-        self.rules = rules
         self.cores = cores
         self.transport = transport
         self.port = port

@@ -122,7 +122,6 @@ class RayVecEnv(PoolVecEnv):
         self._actors = actors = Actors(
             self._session,
             request,
-            self._rules,
             self._transport,
             self._port,
             self._on_lost_node,
@@ -140,7 +139,8 @@ class RayVecEnv(PoolVecEnv):
         actors.reap(worker, time.monotonic())
         replaces = before is not None
         output = self._output(worker, shard)
-        launched = ActorTransport(actors, self._leaders, worker, shard, env_fns, names, output, replaces=replaces)
+        arguments = shard.start, self._rules_of(worker, None), actors.cores, output
+        launched = ActorTransport(actors, self._leaders, worker, shard, env_fns, names, arguments, replaces=replaces)
         if before is not None and before.moving:
             self._moves += 1
             _log.info("the worker of envs %s moves to a place of its own", describe_indices(shard))

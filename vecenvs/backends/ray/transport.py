@@ -21,7 +21,6 @@ from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.protocol import Command
 from vecenvs.transport.remote import ASKED_FOR, OTHER_NODE
 from vecenvs.transport.shared import Names
-from vecenvs.worker.output import Output
 
 PLACE_TIMEOUT = 10.0  # seconds for a worker to find a place of its own, and its process to start, if it can do without
 
@@ -46,7 +45,7 @@ class ActorTransport(ActorEnd):
         shard: range,
         env_fns: PickledFns,
         names: Names,
-        output: Output,
+        arguments: tuple[Any, ...],
         *,
         replaces: bool,
     ) -> None:
@@ -54,7 +53,7 @@ class ActorTransport(ActorEnd):
         self._leaders = leaders
         self._worker = worker
         self._replaces = replaces
-        self._arguments = shard.start, actors.rules, actors.cores, output
+        self._arguments = arguments  # of EnvActor
         self._accommodating = not actors.request.needs_nothing and (replaces or actors.min_workers is not None)
         seconds = min(PLACE_TIMEOUT, actors.request.seconds) if self._accommodating else None
         if worker not in actors.waiting:

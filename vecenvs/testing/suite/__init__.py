@@ -34,6 +34,7 @@ from vecenvs.testing.suite.deaths import DeathConformance
 from vecenvs.testing.suite.episode_seeds import EpisodeSeedConformance, EpisodeSeedWorkerConformance
 from vecenvs.testing.suite.errors import ErrorConformance
 from vecenvs.testing.suite.evaluating import EvaluateConformance, EvaluateWorkerConformance
+from vecenvs.testing.suite.identity import IdentityConformance, IdentityWorkerConformance
 from vecenvs.testing.suite.indices import IndexConformance
 from vecenvs.testing.suite.infos import InfoConformance
 from vecenvs.testing.suite.interfaces import InterfaceConformance
@@ -75,6 +76,7 @@ class RuleConformance(
     EvaluateConformance,
     TaskConformance,
     StateConformance,
+    IdentityConformance,
     IndexConformance,
     SubsetConformance,
     ArgumentConformance,
@@ -113,6 +115,7 @@ class WorkerConformance(
     EpisodeSeedWorkerConformance,
     EvaluateWorkerConformance,
     TaskWorkerConformance,
+    IdentityWorkerConformance,
     RecoveryConformance,
     TimeoutConformance,
     OrderConformance,
