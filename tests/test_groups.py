@@ -78,11 +78,11 @@ def make(**more):
 class Program:
     """A program in a session of its own; all that it has started has a token in its environment."""
 
-    def __init__(self, folder: Path, method: str, body: str) -> None:
+    def __init__(self, folder: Path, method: str, body: str, before: str = "") -> None:
         self.token = os.urandom(8).hex()
         script = folder / "program.py"
         script.write_text(
-            f"{PROGRAM}\n\nif __name__ == '__main__':\n" + "".join(f"    {line}\n" for line in body.split("\n"))
+            f"{PROGRAM}{before}\n\nif __name__ == '__main__':\n" + "".join(f"    {line}\n" for line in body.split("\n"))
         )
         self.process = subprocess.Popen(
             [sys.executable, str(script), method],
@@ -111,8 +111,8 @@ class Program:
 def run(tmp_path: Path) -> Iterator[Any]:
     programs: list[Program] = []
 
-    def start(method: str, body: str) -> Program:
-        programs.append(Program(tmp_path, method, body))
+    def start(method: str, body: str, before: str = "") -> Program:
+        programs.append(Program(tmp_path, method, body, before))
         return programs[-1]
 
     yield start
@@ -153,6 +153,45 @@ def test_a_learner_saves_its_envs_after_any_signal_to_the_group(method: str, run
         os.killpg(program.process.pid, number)
         time.sleep(0.1)
     assert program.end() == (0, "handled\n" * 5 + "[5, 5] 2\n", "")
+
+
+STARTING = """
+for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGTERM):
+    signal.signal(number, lambda *_: None)
+signals = threading.Thread(target=signal_the_group, daemon=True)
+signals.start()
+with make() as vec:
+    vec.reset()
+made.append(True)
+signals.join()
+other = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(300,))
+other.start()
+other.terminate()
+other.join(30)
+print("made", other.exitcode)
+"""
+
+SLOW_STARTS = """
+import threading
+from multiprocessing import util
+
+made = []
+if __name__ == "__mp_main__":  # in the fork server: each of its processes waits as it begins
+    util.register_after_fork(sys.modules[__name__], lambda _: time.sleep(0.5))
+
+def signal_the_group():
+    while not made:
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGTERM):
+            os.killpg(0, number)
+            time.sleep(0.02)
+"""
+
+
+@PROMPT
+def test_signals_to_the_group_while_a_fork_server_starts_workers(run: Any) -> None:
+    """Workers hold them back until they take them. Other processes of the server can be ended."""
+    program = run("forkserver", STARTING, SLOW_STARTS)
+    assert program.end() == (0, f"made {-signal.SIGTERM}\n", "")
 
 
 @PROMPT

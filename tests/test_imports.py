@@ -43,7 +43,7 @@ BUDGETS = {
     ROOT_FILES: 2_014,
     "batch _native": 2_188,
     "transport": 2_639,
-    "worker": 4_656,
+    "worker": 4_669,
     "state": 950,
     "pool": 3_808,
     "backends": 3_780,

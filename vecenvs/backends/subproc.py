@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from vecenvs.pool.pool_base import CommonArguments
 
 START_METHODS = ("fork", "forkserver", "spawn")
-WORKER = "vecenvs-worker-"  # and its number: what the process of a worker is called
 REMEDY = ", or use start_method='fork'"  # for env functions that cannot be pickled
 _NO_SOCKET = "multiprocessing's fork server has no place for its socket"
 _TMPDIR = "set TMPDIR to a directory that can be written to, of at most 70 characters, or use start_method='spawn'"
@@ -155,7 +154,7 @@ class ProcessTransport(SharedTransport):
         self._process = context.Process(
             target=_main,
             args=(theirs, payload, shard.start, rules, os.getpid(), names, cpu, cores, output, self._mark),
-            name=f"{WORKER}{worker}",
+            name=f"{preload.WORKER}{worker}",
             daemon=False,  # so that envs may have children
         )
         _children.add(self._process)
@@ -294,7 +293,7 @@ def _leave_if_unguarded() -> None:
     caller can say what to do. So this process ends at once and silently: the caller explains its exit code.
     """
     this = process.current_process()
-    if getattr(this, "_inheriting", False) and (this.name.startswith(WORKER) or preload.in_server):
+    if getattr(this, "_inheriting", False) and (this.name.startswith(preload.WORKER) or preload.in_server):
         os._exit(UNGUARDED)
 
 

@@ -12,16 +12,17 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
-from multiprocessing import forkserver
+from multiprocessing import forkserver, process, util
 from typing import Any
 
 import numpy as np
 import threadpoolctl  # noqa: F401  which workers use
 
-from vecenvs.worker.process import signals_let_through, take_signals
+from vecenvs.worker.process import let_signals_through, signals_let_through
 
 _log = logging.getLogger("vecenvs")
 
+WORKER = "vecenvs-worker-"  # and its number: what the process of a worker is called
 MODULES = [__name__, "vecenvs.backends.subproc"]  # what the fork server imports
 DEFAULT = ["__main__"]  # multiprocessing's own list: what it has while the user has set none
 _CALLERS_PATH = "VECENVS_CALLERS_PYTHONPATH"  # set in the fork server alone, until this module is imported there
@@ -100,12 +101,19 @@ def _seed_anew() -> None:
         np.random.seed()  # noqa: NPY002
 
 
+def _begin_process(_: object) -> None:
+    """In a fork of the server that has its name now: let signals through, which a worker holds back at first."""
+    if not process.current_process().name.startswith(WORKER):
+        let_signals_through()
+
+
 in_server = False  # whether this process is a fork server for which a caller has asked by `preloading`, or its fork
 _unseeded = False  # whether a worker has still to give the generator a seed
 if (_before := os.environ.pop(_CALLERS_PATH, None)) is not None:
     _set_python_path(_before)
     in_server = True
-    take_signals(sigterm=True)  # with the server its workers would count as dead; it ends after the last one
+    # Signals stay held back here: with the server, which ends after all workers, these would count as dead.
+    util.register_after_fork(sys.modules[__name__], _begin_process)
     # Where Python imports the user's script here (from 3.14 on), that may seed the generator on purpose.
     _unseeded = sys.modules["__mp_main__"].__name__ == "__main__"
     os.register_at_fork(after_in_child=_seed_anew)

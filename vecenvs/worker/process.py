@@ -72,7 +72,12 @@ def take_signals(*, sigterm: bool = False) -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _handle)
             signal.siginterrupt(number, False)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _GROUP)
+    let_signals_through()
+
+
+def let_signals_through() -> set[signal.Signals]:
+    """Hold the signals of process groups back no longer; return those that were held back."""
+    return signal.pthread_sigmask(signal.SIG_UNBLOCK, _GROUP)  # type: ignore[return-value]
 
 
 def _begin_fork() -> None:
@@ -156,7 +161,7 @@ class HeldSignals:
 @contextlib.contextmanager
 def signals_let_through() -> Iterator[None]:
     """Within `child_environment`, let what is started inside this block have no signals held back."""
-    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, _GROUP)
+    mask = let_signals_through()
     try:
         yield
     finally:
