@@ -53,6 +53,16 @@ replay.sample()
 """,
         2: "replay.stop()\nray.shutdown()\n",
     },
+    "docs/tutorials/whole_run.md": {
+        0: """
+import sys, types
+class SummaryWriter:  # in the place of TensorBoard's
+    def __init__(self, folder): self.values = 0
+    def add_scalar(self, name, value, step): self.values += float(value) == value
+    def close(self): assert self.values
+sys.modules["torch.utils.tensorboard"] = types.SimpleNamespace(SummaryWriter=SummaryWriter)
+"""
+    },
     "docs/tuning.md": {
         0: """
 from vecenvs import make_vec_env
@@ -83,6 +93,17 @@ SHORTER: dict[str, list[tuple[str, str]]] = {
         ("rounds=300", "rounds=20"),
         ("rounds=50", "rounds=2"),
         ("batches=200", "batches=20"),
+    ],
+    "docs/tutorials/hard_env.md": [
+        ("with_sb3(8_192)", "with_sb3(256)"),
+        ("n_epochs=2", "n_epochs=1"),
+        ("iterations=40", "iterations=2, num_steps=40"),
+    ],
+    "docs/tutorials/whole_run.md": [
+        ("40_000, every=10_000", "64, every=64"),
+        ("80_000, every=10_000", "128, every=64"),
+        ("n_steps=256", "n_steps=16"),
+        ("episodes=20", "episodes=2"),
     ],
     "docs/tutorials/ppo_sb3.md": [
         ("learn(30_000)", "learn(512)"),

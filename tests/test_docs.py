@@ -27,7 +27,10 @@ ELSEWHERE = {
 # The site's own: its table of contents has all pages that README has no room for.
 SITE = ("docs/index.md", "docs/changelog.md", "docs/tutorials/")
 WITH_CODE = [page for page in PAGES if blocks(page)]
-SLOW = ("docs/recipes.md", "docs/tutorials/ppo_sb3.md", "docs/tutorials/async_resets.md")
+SLOW = (
+    "docs/recipes.md",
+    *(f"docs/tutorials/{name}.md" for name in ("ppo_sb3", "async_resets", "hard_env", "whole_run")),
+)
 
 
 @pytest.mark.parametrize(

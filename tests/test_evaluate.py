@@ -124,8 +124,9 @@ def test_a_model_is_asked_by_predict() -> None:
 def test_small_wrappers_and_a_video(tmp_path: Path) -> None:
     fns = [functools.partial(RenderingEnv, tag) for tag in range(2)]
     with DummyVecEnv(fns) as vec:
-        recorder = VecVideoRecorder(VecCheckNan(vec), tmp_path, record_video_trigger=lambda t: t == 0, video_length=3)
+        recorder = VecVideoRecorder(VecCheckNan(vec), tmp_path, record_video_trigger=lambda t: t == 1, video_length=3)
         assert len(evaluate(recorder, lambda obs: [0] * len(obs), 3).lengths) == 3
+        assert Path(recorder.video_path).stat().st_size
 
 
 def test_what_it_cannot_take() -> None:

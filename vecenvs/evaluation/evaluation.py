@@ -78,8 +78,8 @@ def evaluate(vec: VecEnv, policy: Any, episodes: int = 100, seed: int = 1000, de
 
     Raises:
         TypeError: `vec` is not a VecEnv, or `policy` no policy.
-        ValueError: a number is out of its range; `deterministic=False` with a function, which chooses itself; or a
-            model has a state.
+        ValueError: a number is out of its range; `deterministic=False` with a function, which chooses itself; a model
+            has a state; or the VecEnv has `tasks`.
         AlreadySteppingError: an env has an unanswered command.
         VecEnvError: the envs' Monitors have other episodes than `vec`, as if these were lives of a game; or as from
             `recv`.
@@ -94,6 +94,8 @@ def play(
     check_vec_env("evaluate", vec)
     if isinstance(vec.unwrapped, FlatVecEnv):
         raise TypeError("evaluate plays envs of one agent each, not the agents of flat(): step these yourself")
+    if vec.stats().get("tasks"):
+        raise ValueError("evaluate gives each episode its seed, as tasks= of this VecEnv does: make one without tasks")
     choose = chooser(policy, vec.action_space, parse_flag("deterministic", deterministic))
     count, first = parse_int("episodes", episodes, 1), parse_int("seed", seed, 0)
     with _frozen(vec):

@@ -312,6 +312,7 @@ class PoolBase(VecEnv):
             "autoreset": self.autoreset,
             "compiled": self._compiled,
             **({} if self._rules.root is None else {"root_seed": self._rules.root}),
+            **({} if self._tasks is None else {"tasks": True}),
             "restarts": self._recovery.restarts,
             "errors": sum(self._waiting.errors),
             "steps": self._steps,

@@ -191,6 +191,8 @@ class EvaluateConformance(Conformance):
         ):
             with pytest.raises(error, match=words):
                 evaluate(**{"vec": vec, "policy": by_sign, **wrong})  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="as tasks= of this VecEnv does"):
+            evaluate(make(counting_fns(1), tasks=lambda *_: (None, None)), by_sign)
         vec.reset_async()
         with pytest.raises(AlreadySteppingError, match="recv first"):
             evaluate(vec, by_sign)
