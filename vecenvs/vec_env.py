@@ -23,8 +23,9 @@ mode says; with "renew" in a new env, which its function makes. If `reset` raise
 grows, in a new env; from the third try on with another seed, as the env may fail with this one. New envs have a seed
 that is derived from the slot's last one, and lack what `set_attr` has set. Each error is logged and counted in
 `stats()["errors"]`. After `max_errors` errors of an env in a row, with no episode completed, the next one is an
-EnvError. ResetNeededError, new envs with other spaces, and rows that the env's spaces do not allow are EnvErrors at
-once.
+EnvError. A batched env is one env here: all its rows are truncated, and all its envs begin new episodes; where it is
+made anew for the reset of some envs, the next row of each other one is truncated. ResetNeededError, new envs with other
+spaces, and rows that the env's spaces do not allow are EnvErrors at once.
 
 With `episode_seeds` every reset is seeded, so that each episode can be played again by itself, in another env object or
 process. Episode 0 of a slot has the seed that the slot was given, by `reset`, `seed` or make_vec_env, or else the

@@ -55,7 +55,7 @@ class LocalTransport(Transport):
         with identity.acting(self._told):
             self._envs, made = make_envs(env_fns, first, rules, cores, seen, remote=False)
         self._asked = identity.calls > calls  # whether envs of this worker want to know which one it is
-        self._remake = partial(make_again, env_fns, first, cores)
+        self._remake = partial(make_again, env_fns, first, rules, cores)
         self._answers.append((0, int(Answer.MADE), made))
 
     def attach(self, batch: BatchColumns) -> None:

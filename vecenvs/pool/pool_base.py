@@ -178,8 +178,6 @@ class PoolBase(VecEnv):
         num_workers = self._begin(num_workers)
         if self._asynchronous and self._hosts.batched:
             raise ValueError("autoreset='async' with a Batched: its envs cannot be reset while others are stepped")
-        if on_error != "raise" and self._hosts.batched:
-            raise ValueError(f"on_error={on_error!r} with a Batched: its envs fail together, leave on_error out")
         self.num_envs = n = self._hosts.num_envs
         self._shards = self._hosts.shards_of(num_workers, caller_steps=self._caller_steps)
         self._on_node: dict[int, tuple[object, int]] = {}  # by worker its node, and its number there

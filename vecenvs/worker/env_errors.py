@@ -43,6 +43,7 @@ class EnvErrors:
 
     def __init__(self, rules: Rules, first: int, remake: Remake, report: Report) -> None:
         self.broken: set[int] = set()
+        self.who = ""  # raises, if not the env itself
         self._renews = rules.on_error == "renew"
         self._most = rules.max_errors
         self._first = first
@@ -69,7 +70,8 @@ class EnvErrors:
         text = f"{type(exc).__name__}: {safe_text(exc)}"
         self._total += 1
         then = "is made anew" if local in self.broken else "begins a new episode"
-        told = f"env {slot} raised {text} in {doing}, and {then} (error {count} of at most {self._most} in a row)"
+        who = self.who or f"env {slot}"
+        told = f"{who} raised {text} in {doing}, and {then} (error {count} of at most {self._most} in a row)"
         self._report(self._total, told)
         return text
 

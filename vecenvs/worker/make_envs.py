@@ -89,12 +89,17 @@ def make_envs(
     return envs, made
 
 
-def make_again(env_fns: Sequence[Callable[[], Any]], first: int, cores: int | None, local: int, like: Any) -> Any:
+def make_again(
+    env_fns: Sequence[Callable[[], Any]], first: int, rules: Rules, cores: int | None, local: int, like: Any
+) -> Any:
     """Make env `local` of a worker once more; `like` has what it must have, too. SpaceMismatch if it has not."""
     slot = first + local
     with sharing(cores), identity.acting(identity.told, slot):
-        env = run(env_fns[local])
-    _check_env(env, slot)
+        env = run(env_fn := env_fns[local])
+    if isinstance(env_fn, Batched):
+        env = _host_of(env, env_fn, slot, rules)
+    else:
+        _check_env(env, slot)
     for which in COMMON:
         theirs, ours = getattr(env, which, None), getattr(like, which)
         if not same_space(theirs, ours):

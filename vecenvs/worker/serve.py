@@ -157,7 +157,7 @@ class ShardServer:
             identity.told = rules.told.placed()
             rules.told.separate_generators()
         self._envs, self._made = make_envs(env_fns, first, rules, cores, remote=True, kept=kept)
-        self._remake = partial(make_again, kept, first, cores)
+        self._remake = partial(make_again, kept, first, rules, cores)
         self._run: Callable[[], None] | None = None
 
     def describe(self, *, forked: bool = False) -> bytes:

@@ -96,5 +96,5 @@ def make_shard(
 ) -> Shard:
     """Return the shard of slots first, first + 1, ...: of single envs, or of one BatchedHost alone."""
     if isinstance(envs[0], BatchedHost):
-        return BatchedShard(envs[0], first, batch, rules, remote=remote)
+        return BatchedShard(envs[0], first, batch, rules, remote=remote, errors=errors)
     return EnvShard(envs, first, batch, rules, remote=remote, errors=errors, remake=remake)

@@ -16,8 +16,8 @@ from gymnasium.spaces import Box
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.errors import EnvError, SpaceMismatch
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import NESTED, BadObservationEnv, CountingEnv, FailingEnv, SampledEnv, counting_fns
-from vecenvs.testing.envs.batches import batched_fns
+from vecenvs.testing.envs import NESTED, BadObservationEnv, CountingEnv, FailingEnv, SampledEnv, ToyError, counting_fns
+from vecenvs.testing.envs.batches import KINDS, batched_fns
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.episode_seeds import MODES, Episodes, action_of, seed_of
 from vecenvs.testing.suite.errors import failing_fns
@@ -235,8 +235,85 @@ class OnErrorConformance(Conformance):
         for wrong, kind in ((-1, ValueError), (1.5, TypeError)):
             with pytest.raises(kind, match="max_errors must be"):
                 make(counting_fns(2), max_errors=wrong)
-        with pytest.raises(ValueError, match="on_error='reset' with a Batched"):
-            make(batched_fns(counting_fns(2), (2,)), on_error="reset")
+
+    @pytest.mark.parametrize("policy", POLICIES)
+    @pytest.mark.parametrize("kind", [*KINDS])
+    def test_a_batched_env_ends_the_episodes_of_all_its_envs(self, make: Make, kind: str, policy: str) -> None:
+        mode = KINDS[kind][0]
+        vec = make(
+            batched_fns(failing_fns(1, 4, where="step", at=3, length=9), (3, 0), kind), autoreset=mode, on_error=policy
+        )
+        vec.reset(seed=0)
+        for t in (1, 2):
+            assert vec.step([0] * 4)[0][:, 2].tolist() == [t] * 4
+        obs, rewards, dones, infos = vec.step([0] * 4)
+        assert dones.tolist() == vec.truncated.tolist() == [True] * 3 + [False]
+        assert rewards.tolist() == [0.0] * 3 + [3.375]
+        assert not vec.terminated.any()
+        assert all("ToyError: env 1 failed in step" in infos[slot]["env_error"] for slot in range(3))
+        assert "env_error" not in infos[3]
+        assert_same(
+            np.array([infos[slot]["terminal_observation"] for slot in range(3)]),
+            np.array([[k, 1, 2] for k in range(3)]),
+        )
+        episode = 2 if policy == "reset" else 1
+        if mode == "disabled":
+            with pytest.raises(EnvError, match="env 0 has ended its episode"):
+                vec.step([0] * 4)
+            vec.reset(range(3))
+        elif mode == "same_step":
+            assert_same(obs, np.array([[0, episode, 0], [1, episode, 0], [2, episode, 0], [3, 1, 3]]))
+        else:
+            assert_same(obs[:3, 2], np.array([2] * 3))
+            assert vec.step([0] * 4)[0][:, 2].tolist() == [0] * 3 + [4]
+            assert vec.active.tolist() == [False] * 3 + [True]
+        assert [info["episode"] for info in vec.reset_infos] == [episode] * 3 + [1]
+        assert vec.step([0] * 4)[0][:3].tolist() == [[slot, episode, 1] for slot in range(3)]
+        assert vec.stats()["errors"] == 1
+
+    @pytest.mark.parametrize("mode", ["same_step", "disabled"])
+    def test_a_batched_env_whose_reset_raises(self, make: Make, mode: str) -> None:
+        """Env 0 is reset after two steps: the host is made anew, so the episodes of the others are lost."""
+        fns: list[Any] = [functools.partial(FailingEnv, 0, "reset", at=2, length=2), *counting_fns(4, length=7)[1:]]
+        kind = "by_masks" if mode == "same_step" else "disabled"
+        vec = make(batched_fns(fns, (3, 0), kind), autoreset=mode, on_error="reset")
+        vec.reset(seed=4)
+        vec.step([0] * 4)
+        obs, _, dones, infos = vec.step([0] * 4)
+        assert dones.tolist() == [True, False, False, False]
+        assert "env_error" not in infos[0]
+        if mode == "disabled":
+            obs[0] = vec.reset([0])[0]
+        assert_same(obs, np.array([[0, 1, 0], [1, 1, 2], [2, 1, 2], [3, 1, 2]]))
+        obs, _, dones, infos = vec.step([0] * 4)
+        assert dones.tolist() == vec.truncated.tolist() == [False, True, True, False]
+        assert vec.active.tolist() == [False, True, True, True]
+        assert ["ToyError" in info.get("env_error", "") for info in infos] == dones.tolist()
+        assert_same(infos[1]["terminal_observation"], np.array([1, 1, 2]))
+        assert obs[0].tolist() == [0, 1, 0]
+        if mode == "disabled":
+            vec.reset([1, 2])
+        rows = vec.step([0] * 4)[0]
+        assert rows[:, 2].tolist() == [1, 1, 1, 4]
+        assert vec.stats()["errors"] == 1
+
+    def test_a_batched_env_that_raises_too_often(self, make: Make) -> None:
+        fns = batched_fns([functools.partial(CountingEnv, 0), AlwaysFailingEnv], (2,), "by_masks")
+        vec = make(fns, on_error="renew", max_errors=2)
+        vec.reset()
+        for _ in range(2):
+            assert vec.step([0] * 2)[2].all()
+        with pytest.raises(EnvError, match=r"batched env of envs 0, 1 raised ToyError.*2 errors before.*max_errors"):
+            vec.step([0] * 2)
+        vec.reset()
+        assert vec.step([0] * 2)[2].all()
+
+
+class AlwaysFailingEnv(CountingEnv):
+    """Raise at every step."""
+
+    def step(self, action: Any) -> Any:
+        raise ToyError("no step")
 
 
 class ClosingEnv(CountingEnv):

@@ -11,11 +11,11 @@ from vecenvs._native.forks import run
 from vecenvs.batch.batch_columns import FIRST, LAST, TRUNCATED, BatchColumns
 from vecenvs.batch.info_batches import Columns, InfoColumn, merge_disjoint, select_rows
 from vecenvs.batch.values import copy_containers
-from vecenvs.errors import ResetNeededError, StateError, VecEnvError, describe_indices
+from vecenvs.errors import RepeatedEnvError, ResetNeededError, SpaceMismatch, StateError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, safe_text
 from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
-from vecenvs.worker.autoreset import RowFlags
-from vecenvs.worker.env_errors import ENV_ERRORS
+from vecenvs.worker.autoreset import ERROR, RowFlags
+from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors
 from vecenvs.worker.env_shard import BROKEN_OFF, FirstRow, raise_or_defer
 from vecenvs.worker.final_infos import mask_of, split_infos
 from vecenvs.worker.hosts.batched_host import BatchedHost
@@ -24,13 +24,25 @@ from vecenvs.worker.hosts.block_writer import BlockWriter, Mask, RowIndex
 from vecenvs.worker.hosts.next_resets import NextResets
 from vecenvs.worker.rules import EpisodeSeeds, Rules
 
+# Of ours, and what another env of the same function would raise again.
+_AT_ONCE = (VecEnvError, ResetNeededError, SpaceMismatch, RepeatedEnvError)
+
 _NONE: RowIndex = np.zeros(0, np.int64)
 
 
 class BatchedShard:
     """The envs of one host. A host is stepped whole: its envs fail together, and a step writes all of their rows."""
 
-    def __init__(self, host: BatchedHost, first: int, batch: BatchColumns, rules: Rules, *, remote: bool) -> None:
+    def __init__(
+        self,
+        host: BatchedHost,
+        first: int,
+        batch: BatchColumns,
+        rules: Rules,
+        *,
+        remote: bool,
+        errors: EnvErrors | None = None,
+    ) -> None:
         self.first = first
         self.all = range(host.num_envs)
         self.done: Sequence[Any] = ()
@@ -57,7 +69,13 @@ class BatchedShard:
         self._refused: Mask = np.ones(len(self.all), bool)  # who need a reset
         self._begun_next: Mask = np.zeros(len(self.all), bool)  # next_step: whose lost episodes a reset follows
         self._why = "has not been reset"
-        self._lost: dict[int, Any] = {}  # env -> the last row of its episode, which was lost with another worker
+        self._errors = errors
+        self._who = f"the batched env of envs {describe_indices(range(self._slots.start, self._slots.stop))}"
+        if errors is not None:
+            errors.who = self._who
+        # env -> the last row of its episode, which was lost with another worker or an error; and what its info says.
+        self._lost: dict[int, Any] = {}
+        self._loss: tuple[str, Any] = "worker_restarted", True
         self._fresh: Columns = {}  # infos of the resets of other envs meanwhile: these repeat their first rows
         self._held = NextResets(first)
         self.hold = self._held.hold  # seed and options for an env's next reset which is not the batched env's own
@@ -122,12 +140,18 @@ class BatchedShard:
                 return self._begin_after_loss()
             self._needs_check, self._fresh = False, {}
         writer = self._writer
-        obs, rewards, terminated, truncated, infos = run(self._host.step, writer.actions())
+        try:
+            obs, rewards, terminated, truncated, infos = run(self._host.step, writer.actions())
+        except ENV_ERRORS as exc:
+            self._lose(np.ones(len(self.all), bool), "step", exc)
+            return self._end_lost_episodes()
         self._parts = writer.parts(obs)
         began = self._ended if self._mode == "next_step" else _NONE
         mark = 0 if self._mode == "same_step" else LAST
         self._ended = ended = writer.write_outcomes(rewards, terminated, truncated, began, mark)
         self.flags.some = bool(len(ended) or len(began))
+        if self._errors is not None and len(ended):
+            self._errors.completed(0)
         if infos or self._reading or (len(ended) and self._mode != "next_step"):
             return self._end_episodes(self._parts, ended, began, infos)
         return None
@@ -169,7 +193,9 @@ class BatchedShard:
         self._writer.keep_final(finals, ended, infos)
         self._writer.write(obs)
         self._parts = None
-        return infos, self._reset(self._mask_of(ended))
+        resets = self._reset(self._mask_of(ended))
+        self._fresh = resets if self._lost else {}
+        return infos, resets
 
     def _mask_of(self, rows: RowIndex) -> Mask:
         return mask_of(rows, len(self.all))
@@ -184,7 +210,7 @@ class BatchedShard:
         self._rewards[:], self.flags.some = 0.0, True
         self._flags[:] = np.where(ended, np.uint8(TRUNCATED), np.uint8(FIRST))
         infos = {**self._fresh, **self._attributes.store(self._attributes.read_new())}
-        infos["worker_restarted"] = InfoColumn(rows, np.ones(len(rows), bool))
+        infos[self._loss[0]] = InfoColumn(rows, [self._loss[1]] * len(rows))
         self._writer.keep_final([lost[row] for row in rows.tolist()], rows, infos)
         resets = self._fresh
         if self._mode == "same_step":
@@ -212,7 +238,7 @@ class BatchedShard:
 
     def resume(self, lost: dict[int, tuple[Any, Any]]) -> None:
         """Take over slots whose episodes ended with another worker: see `Autoreset.resume`."""
-        self._needs_check = True
+        self._needs_check, self._loss = True, ("worker_restarted", True)
         for slot, (row, seed) in lost.items():
             self._lost[slot - self.first] = row
             self._refused[slot - self.first] = False
@@ -272,7 +298,7 @@ class BatchedShard:
                 seeds = [
                     stream and stream.seed(self.first + env) for env, stream in ((e, streams.get(e)) for e in self.all)
                 ]
-            obs, own = run(self._host.reset, part, seeds, options)
+            obs, own = self._reset_host(some, seeds, options)
             self._writer.write(self._writer.parts(obs), part)
             self._held.forget(some)
             own = own if part is None else select_rows(own, part)
@@ -287,7 +313,37 @@ class BatchedShard:
         self._refused &= ~mask
         return self._attributes.without(infos)
 
+    def _reset_host(self, some: Mask, seeds: Sequence[int | None], options: Any) -> Any:
+        """Reset these envs of the host. With `on_error` try again with a new one, whose other episodes are lost."""
+        part, errors = None if some.all() else some, self._errors
+        if errors is None:
+            return run(self._host.reset, part, seeds, options)
+        while True:
+            try:
+                if 0 in errors.broken:
+                    errors.make_anew(hosts := [self._host], 0)
+                    self._host = self._attributes.host = hosts[0]
+                    if all(seed is None for seed in seeds) and (first := errors.other_seed(0)) is not None:
+                        seeds = range(first // 2, first // 2 + len(some))
+                errors.seeded(0, seeds[int(some.argmax())])
+                found = run(self._host.reset, part, seeds, options)
+            except ENV_ERRORS as exc:
+                self._lose(~some & ~self._refused & ~self._begun_next, "reset", exc)
+                errors.pause(0)
+            else:
+                errors.was_reset(0)
+                return found
+
     # Failures
+
+    def _lose(self, whose: Mask, doing: str, exc: BaseException) -> None:
+        """Let an exception of the host end the episodes of these envs. Raise it if that is not what it does."""
+        if self._errors is None or type(exc) in _AT_ONCE:
+            raise exc
+        self._loss = ERROR, self._errors.happened(0, doing, exc)
+        rows = self._batch.observations
+        self._lost.update((env, rows.row(self.first + env)) for env in np.flatnonzero(whose).tolist())
+        self._ended, self._needs_check = self._ended[~whose[self._ended]], True
 
     def _refuse(self) -> RowsBody:
         """Refuse a step since some envs need a reset; nothing else changes."""
@@ -309,8 +365,9 @@ class BatchedShard:
     def _extras_of(self, doing: str, exc: BaseException, some: Sequence[int]) -> list[RowExtras]:
         why = RemoteFailure.capture(self.first, doing, exc, portable=self._remote)
         if type(exc) not in (VecEnvError, ResetNeededError):  # those are not of a VecEnv in there
-            who = f"the batched env of envs {describe_indices(range(self._slots.start, self._slots.stop))}"
-            why = why._replace(summary=f"{who} raised {type(exc).__name__} in {doing}: {safe_text(exc)}")
+            spent = self._errors.spent(0) if self._errors is not None else ""
+            told = f"{self._who} raised {type(exc).__name__} in {doing}: {safe_text(exc)}{spent and '. '}{spent}"
+            why = why._replace(summary=told)
         return self._failed(some, why)
 
     def _failed(self, some: Sequence[int], why: RemoteFailure) -> list[RowExtras]:

@@ -18,7 +18,7 @@ class BlockAttributes:
 
     def __init__(self, host: BatchedHost, batch: BatchColumns, slots: slice) -> None:
         self.names = batch.info_attrs
-        self._host = host
+        self.host = host
         self._batch = batch
         self._slots = slots
         self.info_writer = InfoWriter(batch, slots)
@@ -29,16 +29,16 @@ class BlockAttributes:
 
     def read(self) -> Columns:
         """Read the attributes as they are now."""
-        return {name: InfoColumn(None, _copied(self._host.read_all(name))) for name in self.names}
+        return {name: InfoColumn(None, _copied(self.host.read_all(name))) for name in self.names}
 
     def read_new(self) -> Columns:
         """Read those of a batched env that replaces a lost one and was not reset: None for each that it has not."""
         found: Columns = {}
         for name in self.names:
             try:
-                found[name] = InfoColumn(None, _copied(self._host.read_all(name)))
+                found[name] = InfoColumn(None, _copied(self.host.read_all(name)))
             except AttributeError:
-                found[name] = InfoColumn(None, [None] * self._host.num_envs)
+                found[name] = InfoColumn(None, [None] * self.host.num_envs)
         return found
 
     def store(self, attributes: Columns) -> Columns:
