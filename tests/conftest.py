@@ -33,6 +33,7 @@ import vecenvs._native
 from vecenvs.backends import BACKENDS, backend_class
 from vecenvs.pool.hosts import Hosts
 from vecenvs.testing import leaks
+from vecenvs.testing.envs.awaiting import awaiting
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker import preload
 
@@ -77,6 +78,8 @@ class Configuration:
         if "num_workers" in kwargs and len(env_fns):
             least = 1 if kwargs.get("caller_steps") else Hosts(env_fns).default_workers(1)
             kwargs["num_workers"] = max(least, min(kwargs["num_workers"], len(env_fns)))
+        if kwargs.get("concurrency") == "asyncio":
+            env_fns = awaiting(env_fns)
         with pytest.MonkeyPatch.context() as patch:
             if self.python:
                 patch.setattr(vecenvs._native, "chosen", vecenvs._native.twin)
@@ -196,6 +199,25 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
             subproc("forkserver", 2, long=True),
             subproc("spawn", 2, long=True),
         ],
+    },
+    # For envs that wait.
+    "threads": {
+        "dummy": [Configuration("dummy-threads", "dummy", {"concurrency": "threads"})],
+        "subproc": [workers("subproc", 2, "threads", start_method="fork", concurrency="threads")],
+        OTHERS: [],
+    },
+    "threads of workers": {
+        **NO_OTHERS,
+        "subproc": [workers("subproc", 2, "threads", start_method="fork", concurrency="threads")],
+    },
+    "coroutines of workers": {
+        **NO_OTHERS,
+        "subproc": [workers("subproc", 2, "asyncio", start_method="fork", concurrency="asyncio")],
+    },
+    "asyncio": {
+        "dummy": [Configuration("dummy-asyncio", "dummy", {"concurrency": "asyncio"})],
+        "subproc": [workers("subproc", 2, "asyncio", start_method="fork", concurrency="asyncio")],
+        OTHERS: [],
     },
     # For what is built on the contract alone (views, other libraries' names).
     "contract": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3, long=True)]},

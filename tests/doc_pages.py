@@ -63,6 +63,7 @@ class SummaryWriter:  # in the place of TensorBoard's
 sys.modules["torch.utils.tensorboard"] = types.SimpleNamespace(SummaryWriter=SummaryWriter)
 """
     },
+    "docs/waiting.md": {0: _CARTPOLE + "env_fns, actions = [make_env] * 4, [0] * 4\n"},
     "docs/tuning.md": {
         0: """
 from vecenvs import make_vec_env

@@ -87,8 +87,8 @@ class SB3:
     ("env", "way"),
     [
         (Objectives, r"LinearReward\(env, weight\)"),
-        (AsyncStep, r"asyncio\.run.*num_workers=num_envs"),
-        (AsyncReset, r"asyncio\.run.*num_workers=num_envs"),
+        (AsyncStep, r"need concurrency='asyncio'"),
+        (AsyncReset, r"need concurrency='asyncio'"),
         (Brax, r"vecenvs\.Batched\(make, num_envs\)"),
         (Gymnax, r"vecenvs\.Batched\(make, num_envs\)"),
         (Jumanji, r"vecenvs\.Batched\(make, num_envs\)"),

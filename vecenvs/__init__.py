@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from vecenvs._version import __version__
+from vecenvs.async_env import AsyncEnv
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.batch.info_arrays import info_columns
@@ -69,6 +70,7 @@ _LATER = {
 
 __all__ = [
     "AlreadySteppingError",
+    "AsyncEnv",
     "BackendUnavailable",
     "Batch",
     "Batched",

@@ -171,6 +171,9 @@ class WorkerDied(VecEnvError):
         return WorkerDied(self.worker, self.indices, self.exitcode, self.where, state, self.printed)
 
 
+WAIT_AGAIN = "Wait again for their rows, or close()"
+
+
 class StepTimeout(VecEnvError, TimeoutError):
     """Raised when envs did not answer in time. Nothing is lost: a later wait returns their rows.
 
@@ -179,12 +182,13 @@ class StepTimeout(VecEnvError, TimeoutError):
         seconds: the time limit.
     """
 
-    def __init__(self, indices: Sequence[int], seconds: float, what: str = "step", cause: str = "") -> None:
+    def __init__(
+        self, indices: Sequence[int], seconds: float, what: str = "step", cause: str = "", then: str = WAIT_AGAIN
+    ) -> None:
         self.indices = tuple(indices)
         self.seconds = seconds
         super().__init__(
-            f"envs {describe_indices(self.indices)} did not finish their {what} within {seconds:g} s. "
-            f"Wait again for their rows, or close(){cause}"
+            f"envs {describe_indices(self.indices)} did not finish their {what} within {seconds:g} s. {then}{cause}"
         )
 
 

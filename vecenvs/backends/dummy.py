@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from vecenvs.arguments import parse_timeout
+from vecenvs.backends.beside import BesideTransport
 from vecenvs.backends.in_process import LocalTransport
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.batch.infos import blank_info, copies
@@ -25,7 +26,8 @@ class DummyVecEnv(PoolVecEnv):
 
     Args:
         env_fns: functions that make one env each.
-        **common: the arguments that every engine takes. The last six have no effect here, where nothing is waited for.
+        **common: the arguments that every engine takes. Those from `step_timeout` to `start_timeout` have no effect
+            here, where nothing is waited for, but for the first two with a `concurrency`.
 
             * `autoreset`: what follows the end of an episode: "same_step", "next_step", "async" or "disabled"; see
               `vecenvs.vec_env`.
@@ -51,6 +53,10 @@ class DummyVecEnv(PoolVecEnv):
             * `log_dir`: a directory in which each worker appends what it and its envs print or log to
               `worker-<number>.log`; one for each VecEnv.
             * `start_timeout`: raise StartTimeout if a worker has not made its envs after so many seconds.
+            * `concurrency`: how a worker runs envs that wait (for a browser, a service): "threads", one for each env,
+              or "asyncio", where `reset`, `step` and `close` are coroutines (see `vecenvs.AsyncEnv`). All envs wait at
+              the same time, rows come as they are done, and `step_timeout` is that of each env, here, too: see
+              docs/waiting.md. None: a worker runs one env after another.
 
     Raises:
         EnvError: an env could not be made.
@@ -64,10 +70,10 @@ class DummyVecEnv(PoolVecEnv):
     _parts = (*PoolVecEnv._parts, "_local", "_locals", "_results", "_take_actions")  # noqa: SLF001  its base's
 
     def __init__(self, env_fns: Iterable[EnvFn], **common: Unpack[CommonArguments]) -> None:
-        self._locals: list[LocalTransport] = []  # one for each host
+        self._locals: list[LocalTransport | BesideTransport] = []  # one for each host
         self._made_here: set[int] = set()  # see `make_envs`
         super().__init__(env_fns, **common)
-        self._local = self._locals[0]  # the one that `_direct` steps
+        self._local: Any = self._locals[0]  # the one that `_direct` steps
         self._take_actions = self._batch.actions.take
         self._blank = blank_info()
         # Of a single batched env, whose observations need not go through the columns.
@@ -79,6 +85,7 @@ class DummyVecEnv(PoolVecEnv):
         alone = len(self._locals) == 1
         self._direct = alone and halves and not (self._asynchronous or self._info_attrs or self._step_results.keep_rows)
         self._direct = self._direct and self._rules.on_error == "raise" and not self._step_results.notes
+        self._direct = self._direct and self._rules.concurrency is None
 
     def step(self, actions: Any) -> StepReturn:
         """Step every env once. A step in which no env fails or gives an info takes the direct way below.
@@ -133,7 +140,7 @@ class DummyVecEnv(PoolVecEnv):
         self._check_free("envs", None, autoresets=False)
         self._waiting.finish_resets(self._commands.everyone, forget=False)
         if len(self._locals) == 1:
-            return self._local.envs()
+            return self._locals[0].envs()
         return [env for local in self._locals for env in local.envs()]
 
     def _begin(self, num_workers: int | None) -> int:
@@ -141,7 +148,8 @@ class DummyVecEnv(PoolVecEnv):
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = self._hosts.functions_of(shard)
-        self._locals.append(LocalTransport(env_fns, shard.start, self._rules_of(worker), None, self._made_here))
+        kind = LocalTransport if self._rules.concurrency is None else BesideTransport
+        self._locals.append(kind(env_fns, shard.start, self._rules_of(worker), None, self._made_here))
         return self._locals[-1]
 
     def _lay_out(self) -> BatchColumns:

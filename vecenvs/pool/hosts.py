@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.arguments import parse_int, split
+from vecenvs.arguments import check_choice, parse_int, split
 from vecenvs.batched import Batched, width
 from vecenvs.errors import VecEnvError, describe_indices
 from vecenvs.pool.subsets import WorkerSlots
@@ -99,6 +99,17 @@ class Hosts:
         """Return the slots of the batched env that steps this one; None for a single env."""
         position = bisect.bisect_right(self._starts, slot) - 1
         return self.batched[position] if position >= 0 and slot in self.batched[position] else None
+
+    def check_concurrency(self, concurrency: str | None, *, caller_steps: bool) -> None:
+        """Refuse a way of running envs that there is not, or not with these envs, or not in the caller's share."""
+        if concurrency is None:
+            return
+        check_choice("concurrency", concurrency, ("asyncio", "threads"))
+        given = f"concurrency={concurrency!r} is for single envs that wait"
+        if self.batched:
+            raise ValueError(f"{given}, and a Batched steps its envs together: leave one of them out")
+        if caller_steps:
+            raise ValueError(f"{given}, none of which the caller steps: leave caller_steps=True out")
 
     def check_whole(self, what: str, parts: Sequence[WorkerSlots]) -> None:
         """Raise VecEnvError if a part, which is one worker's, has some of the envs of a batched env, but not all."""

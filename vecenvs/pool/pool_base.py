@@ -94,6 +94,7 @@ class CommonArguments(TypedDict, total=False):
     max_errors: int
     on_episode: Callable[[dict[str, Any]], object] | None
     tasks: TaskFn | None
+    concurrency: str | None
 
 
 class PoolBase(VecEnv):
@@ -141,6 +142,7 @@ class PoolBase(VecEnv):
         max_errors: int = 10,
         on_episode: Callable[[dict[str, Any]], object] | None = None,
         tasks: TaskFn | None = None,
+        concurrency: str | None = None,
         **unknown: Any,
     ) -> None:
         self.closed = True  # until the constructor has succeeded
@@ -157,7 +159,6 @@ class PoolBase(VecEnv):
         check_choice("on_error", on_error, ("raise", "reset", "renew"))
         check_callback("tasks", tasks, "a slot, the number of its episode and an info")
         own = tuple(name for name in ("episode_seeds" * seeded, "tasks" * (tasks is not None)) if name)
-        self._rules = Rules(autoreset, root, on_error, parse_int("max_errors", max_errors, 0), own)
         self._asynchronous = autoreset == "async"
         check_callback("on_episode", on_episode, "the info of an episode's last row")
         self._on_episode = on_episode
@@ -166,6 +167,8 @@ class PoolBase(VecEnv):
         self._compiled = _native.is_compiled()
         self.observation_mode = observation_mode
         restarts = parse_int("max_restarts", max_restarts, 0) * (on_failure == "restart")
+        errors = parse_int("max_errors", max_errors, 0)
+        self._rules = Rules(autoreset, root, on_error, errors, own, None, concurrency, step_timeout, restarts)
         check_callback("on_restart", on_restart, "the slots of new envs")
         if on_restart is not None and not (self._moves_workers or on_failure == "restart"):
             raise ValueError("on_restart is called for workers that are replaced: it needs on_failure='restart'")
@@ -173,6 +176,7 @@ class PoolBase(VecEnv):
         self._join()
         check_env_fns(fns)
         self._hosts = Hosts(fns)
+        self._hosts.check_concurrency(concurrency, caller_steps=self._caller_steps and self._has_workers)
         if num_workers is not None:  # before workers, or what places them, are started
             self._hosts.shards_of(num_workers, caller_steps=self._caller_steps)
         num_workers = self._begin(num_workers)
@@ -308,6 +312,7 @@ class PoolBase(VecEnv):
             "workers": (workers := self._workers.describe(self._recovery.by_worker, self._waiting.errors)),
             "transports": dict(Counter(each["transport"] for each in workers)),
             "autoreset": self.autoreset,
+            **({} if self._rules.concurrency is None else {"concurrency": self._rules.concurrency}),
             "compiled": self._compiled,
             **({} if self._rules.root is None else {"root_seed": self._rules.root}),
             **({} if self._tasks is None else {"tasks": True}),

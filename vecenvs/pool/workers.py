@@ -154,7 +154,7 @@ class Workers:
     @property
     def fork(self) -> bool:
         """Whether a fork of this process has all of the workers, too."""
-        return all(transport.in_process for transport in self.transports)
+        return all(transport.in_process and transport.forks for transport in self.transports)
 
     def check_portable(self, what: str, value: object) -> None:
         """Raise TypeError, before anything is sent, if `value` cannot be sent to every worker."""

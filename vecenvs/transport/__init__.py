@@ -25,8 +25,9 @@ class Transport(abc.ABC):
     untimed = False
     # Whether the worker makes way for another one, which its backend has ready. That is not a failure.
     moving = False
-    # Whether the worker is part of the caller's process: a fork has it, too, and no value for it is pickled.
+    # Whether the worker is part of the caller's process: no value for it is pickled. A fork has it, too, if `forks`.
     in_process = False
+    forks = True
     # Where the worker is, for errors, e.g. " on rank 2 of node7".
     where = ""
     # A possible cause of its silence, for errors: text that is added.

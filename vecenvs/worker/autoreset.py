@@ -7,15 +7,16 @@ it. So the loop over the envs has no branch for modes.
 
 from __future__ import annotations
 
+import inspect
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from gymnasium.spaces import Space
 
 from vecenvs._native import forks
-from vecenvs._native.twin import StepResult, own_info
+from vecenvs._native.twin import StepResult, is_over, own_info, unpack_row
 from vecenvs.batch.batch_columns import FINAL, FIRST, TERMINATED, TRUNCATED, BatchColumns
 from vecenvs.batch.infos import RESET, TRUNCATED_KEY
 from vecenvs.batch.values import copy_containers
@@ -23,7 +24,7 @@ from vecenvs.env_calls import layers
 from vecenvs.errors import RepeatedEnvError, ResetNeededError, SpaceMismatch, StateError
 from vecenvs.state.env_state import EnvState
 from vecenvs.transport.protocol import Slots
-from vecenvs.transport.reset_arguments import hold
+from vecenvs.transport.reset_arguments import SeedStream, hold
 from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors, Remake
 from vecenvs.worker.env_states import ENDED, STEPPING, EnvStates
 from vecenvs.worker.info_reader import InfoReader
@@ -31,6 +32,8 @@ from vecenvs.worker.rules import EpisodeSeeds, Rules
 
 AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
 ERROR = "env_error"  # with `on_error` the key of infos of episodes that an exception has ended
+Acts = Sequence[Callable[[Any], Any]] | Mapping[int, Callable[[Any], Any]]  # by env
+
 RESET_FIRST = "reset([{}]) it first"  # views say it in words of their own: `EnvError.tell_reset`
 
 
@@ -97,7 +100,7 @@ class Autoreset:
         self.states = EnvStates(me, envs, first, batch, rules, remake)
         for local in range(len(envs)):
             self.acts.append(partial(_refuse, first + local, "has not been reset", "call reset() first"))
-            self.resets.append(partial(Autoreset._first_row, me, local))
+            self.resets.append(partial(type(self)._first_row, me, local))  # noqa: SLF001  or a subclass's
 
     # The end of an episode
 
@@ -157,6 +160,13 @@ class Autoreset:
             else:
                 self.seeds.put(slot - self._first, seed)
 
+    def row(self, local: int, acts: Acts, given: Any) -> StepResult:
+        """Return a row of an env by one of its `acts` or `resets`, with what follows if it ends an episode."""
+        obs, reward, terminated, truncated, info = unpack_row(acts[local](given))
+        if (terminated is not False or truncated is not False) and is_over(terminated, truncated):
+            obs, info = self.end_episode(local, obs, terminated, truncated, own_info(info))
+        return obs, reward, terminated, truncated, info
+
     # Resets
 
     def hold(self, local: int, name: str, value: Any) -> None:
@@ -175,25 +185,29 @@ class Autoreset:
             try:
                 if local in errors.broken:
                     errors.make_anew(self._envs, local)
-                    if self.seeds is None and "seed" not in {**self.held.get(local, {}), **(given or {})}:
-                        self.hold(local, "seed", errors.other_seed(local))
+                    self._seed_new_env(local, given or {}, errors)
                 return forks.run(self._reset, local, given)
             except (SpaceMismatch, RepeatedEnvError, StateError):
                 raise
             except ENV_ERRORS as exc:
                 errors.happened(local, "reset", exc)
             if errors.pause(local) > 1:
-                self._change_seed(local, given or {}, errors)
-                given = given and {name: value for name, value in given.items() if name != "seed"}
+                given = self._change_seed(local, given, errors)
 
-    def _change_seed(self, local: int, given: dict[str, Any], errors: EnvErrors) -> None:
-        """Let the next reset of an env, which was to be `given` a seed, have another one."""
-        seed = given.get("seed", self.held.get(local, {}).get("seed"))
+    def _seed_new_env(self, local: int, given: dict[str, Any], errors: EnvErrors) -> None:
+        """Seed the first reset of an env that was made anew, if it has no seed of its own."""
+        if self.seeds is None and "seed" not in {**self.held.get(local, {}), **given}:
+            self.hold(local, "seed", errors.other_seed(local))
+
+    def _change_seed(self, local: int, given: dict[str, Any] | None, errors: EnvErrors) -> dict[str, Any] | None:
+        """Let the next reset of an env, which was to be `given` a seed, have another one; return what it is given."""
+        seed = (given or {}).get("seed", self.held.get(local, {}).get("seed"))
         if self.seeds is None:
             self.hold(local, "seed", errors.other_seed(local))
         else:
             self.seeds.put(local, self.seeds.of(local, seed).after())
             self.hold(local, "seed", None)
+        return given and {name: value for name, value in given.items() if name != "seed"}
 
     def _reset(self, local: int, given: dict[str, Any] | None = None) -> Any:
         """Reset one env with what `hold` has kept; return its observation. A non-empty info is put in `reset_infos`.
@@ -205,6 +219,11 @@ class Autoreset:
         """
         if given is not None and isinstance(state := given.get("options"), EnvState):
             return self.states.write(local, state)
+        arguments, stream = self._arguments(local, given)
+        return self._begin_episode(local, self._envs[local].reset(**arguments), arguments, stream)
+
+    def _arguments(self, local: int, given: dict[str, Any] | None) -> tuple[dict[str, Any], SeedStream | None]:
+        """Return the arguments of a reset, and the stream of the seeds of which it has one."""
         arguments = copy_containers(self.held[local]) if local in self.held else {}
         if given is not None:
             arguments = {"seed": None, **arguments, **given}
@@ -216,8 +235,13 @@ class Autoreset:
             seed_action_spaces(self._envs[local], arguments["seed"])
         if self.errors is not None:
             self.errors.seeded(local, arguments.get("seed"))
-        first = self._envs[local].reset(**arguments)
+        return arguments, stream
+
+    def _begin_episode(self, local: int, first: Any, arguments: dict[str, Any], stream: SeedStream | None) -> Any:
+        """Take what a reset has returned; return its observation."""
         if not isinstance(first, (tuple, list)):  # an array of two items could be unpacked, too
+            if inspect.iscoroutine(first):
+                first.close()  # never to be awaited
             raise TypeError(f"cannot unpack a {type(first).__name__} into obs and info")
         obs, info = first
         info = own_info(info)
@@ -298,15 +322,23 @@ class Autoreset:
         try:
             row: StepResult = forks.run(self._envs[local].step, action)
         except ENV_ERRORS as exc:
-            told = self.errors.happened(local, "step", exc)
-            return self._batch.observations.row(self._first + local), 0.0, False, True, {ERROR: told}
+            return self._cut_short(local, self.errors.happened(local, "step", exc))
         return row
+
+    def _cut_short(self, local: int, told: str | None) -> StepResult:
+        """Return the row of an env whose episode an exception has ended; None tells that of a time limit, a restart."""
+        info = {"worker_restarted": True} if told is None else {ERROR: told}
+        return self._batch.observations.row(self._first + local), 0.0, False, True, info
+
+    def cut_short(self, local: int, told: str | None) -> Any:
+        """Return the row of `_cut_short`, with what follows the end of an episode."""
+        return self.row(local, {local: partial(self._cut_short, local)}, told)
 
     def step_of(self, local: int) -> Callable[[Any], StepResult]:
         """Return what steps the env in its episodes."""
         step: Callable[[Any], StepResult] = self._envs[local].step
         if self.errors is not None:
-            step = partial(Autoreset._guarded_step, self._me, local)
+            step = partial(type(self)._guarded_step, self._me, local)  # noqa: SLF001
         elif self._exchangeable:
             step = partial(_current_step, self._envs, self._reader, local)
         return self.states.around(local, step)

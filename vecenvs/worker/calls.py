@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from vecenvs._native.forks import run
@@ -11,33 +12,55 @@ from vecenvs.env_calls import counts_as_reset, name_for
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.protocol import RemoteFailure, safe_text
+from vecenvs.worker.coroutines import begin_close
 from vecenvs.worker.env_errors import ENV_ERRORS
 from vecenvs.worker.env_states import take_state
 from vecenvs.worker.hosts.host_parts import run_on
+from vecenvs.worker.outcomes import Runner, finish
 from vecenvs.worker.shard import Shard
+
+CLOSE_WAIT = 5.0  # seconds for what envs are doing to end before they are closed
 
 EnvCall = tuple[Callable[..., Any], list[int], tuple[Any, ...], dict[str, Any]]  # the body of `Command.CALL`
 
 
 def call_envs(env_shard: Shard, first: int, call: EnvCall, *, remote: bool) -> list[Any]:
     """Run a function on envs, whose slots the call names; return a result or a RemoteFailure for each."""
-    function, slots, args, kwargs = call
     results: list[Any] = []
     env_shard.done = results
-    envs = env_shard.targets([slot - first for slot in slots])
-    for slot, env in zip(slots, envs, strict=True):
-        try:
-            # Each env gets arguments of its own, as it would in a process of its own.
-            if function is take_state:
-                results.append(run(env_shard.state_of, slot - first, *args))
-                continue
-            env_shard.note_call(slot - first, function)
-            result = run(run_on, env, function, copy_containers(args), copy_containers(kwargs))
-            results.append(result if remote else copy_containers(result))
-            env_shard.renew(slot - first, begun=counts_as_reset(function, args))
-        except ENV_ERRORS as exc:
-            results.append(RemoteFailure.capture(slot, _described(function, args), exc, portable=remote))
+    for slot, work in zip(call[1], works_of(env_shard, first, call), strict=True):
+        results.append(result_of(env_shard, slot - first, slot, call, partial(run, work), remote=remote))
     return results
+
+
+def works_of(env_shard: Shard, first: int, call: EnvCall) -> list[Callable[[], Any]]:
+    """Return what runs the function on each env of a call."""
+    function, slots, args, kwargs = call
+    some = [slot - first for slot in slots]
+    if function is take_state:
+        return [partial(env_shard.state_of, local, *args) for local in some]
+    return [partial(_run, env, function, args, kwargs) for env in env_shard.targets(some)]
+
+
+def _run(env: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    # Each env gets arguments of its own, as it would in a process of its own.
+    return run_on(env, function, copy_containers(args), copy_containers(kwargs))
+
+
+def result_of(
+    env_shard: Shard, local: int, slot: int, call: EnvCall, returned: Callable[[], Any], *, remote: bool
+) -> Any:
+    """Return what a function has `returned` for an env, or the RemoteFailure that it raises."""
+    function, _, args, _ = call
+    try:
+        if function is take_state:
+            return returned()
+        env_shard.note_call(local, function)
+        result = returned()
+        env_shard.renew(local, begun=counts_as_reset(function, args))
+        return result if remote else copy_containers(result)
+    except ENV_ERRORS as exc:
+        return RemoteFailure.capture(slot, _described(function, args), exc, portable=remote)
 
 
 def portable_results(call: EnvCall, results: Sequence[Any]) -> list[Any]:
@@ -62,12 +85,20 @@ def _portable_result(slot: int, doing: str, result: Any) -> Any:
     return result
 
 
-def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[RemoteFailure]:
-    """Close every env, or the one batched env, and return the failures."""
+def close_envs(
+    envs: Sequence[Any], first: int, *, remote: bool, runner: Runner | None = None, grace: float = CLOSE_WAIT
+) -> list[RemoteFailure]:
+    """Close every env, or the one batched env, and return the failures.
+
+    Their `runner`, if they have one, has `grace` seconds for that.
+    """
+    if runner is not None:
+        raised = runner.close({i: partial(begin_close, env) for i, env in enumerate(envs)}, grace)
+        return [RemoteFailure.capture(first + i, "close", exc, portable=remote) for i, exc in raised]
     failures = []
     for slot, env in enumerate(envs, first):
         try:
-            run(env.close)
+            finish(run(env.close))
         except ENV_ERRORS as exc:
             failures.append(RemoteFailure.capture(slot, "close", exc, portable=remote))
     return failures

@@ -77,9 +77,14 @@ class EnvErrors:
 
     def pause(self, local: int) -> int:
         """Wait before the next try of a reset; return how many have failed."""
-        tries = self._tries[local] = self._tries.get(local, 0) + 1
-        time.sleep(min(_PAUSE * 2.0 ** (tries - 1), _LONGEST))
+        tries, seconds = self.next_try(local)
+        time.sleep(seconds)
         return tries
+
+    def next_try(self, local: int) -> tuple[int, float]:
+        """Return how many tries of a reset have failed, and for how many seconds to wait before the next one."""
+        tries = self._tries[local] = self._tries.get(local, 0) + 1
+        return tries, min(_PAUSE * 2.0 ** (tries - 1), _LONGEST)
 
     def completed(self, local: int) -> None:
         """Note that an env has completed an episode."""
@@ -110,9 +115,8 @@ class EnvErrors:
 
     def make_anew(self, envs: list[Any], local: int) -> None:
         """Put a new env in the place of one, which is closed."""
-        if not isinstance(envs[local], Unmade):
-            old, envs[local] = envs[local], Unmade(envs[local])
-            with contextlib.suppress(*ENV_ERRORS):  # the env is broken: that it cannot be closed is no news
-                run(old.close)
+        old, envs[local] = envs[local], Unmade(envs[local])
+        with contextlib.suppress(*ENV_ERRORS):  # the env is broken: that it cannot be closed is no news
+            run(old.close)
         envs[local] = self._remake(local, envs[local])
         self.broken.discard(local)

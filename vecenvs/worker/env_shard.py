@@ -10,17 +10,19 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from vecenvs import _native
 from vecenvs._native import forks
 from vecenvs.batch.batch_columns import FIRST, BatchColumns
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, rows_of, shifted
-from vecenvs.transport.reset_arguments import ResetArguments
+from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.worker.autoreset import Autoreset, RowFlags, named
+from vecenvs.worker.coroutines import TaskAutoreset
 from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors, Remake
 from vecenvs.worker.info_reader import InfoReader
+from vecenvs.worker.outcomes import outcome_of
 from vecenvs.worker.row_writer import RowWriter
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.slow_envs import SlowEnvs
@@ -53,6 +55,19 @@ class _Arguments:
 
     def __getitem__(self, local: int) -> dict[str, Any]:
         return named(*self._given.of(self._first + local))
+
+
+class Loop(NamedTuple):
+    """What the loop over envs does: of each env what takes its action, and what follows the end of an episode."""
+
+    doing: str
+    acts: list[Callable[[Any], Any]]
+    end_episode: Callable[..., tuple[Any, dict[str, Any]]]
+
+
+def _as_it_is(_: int, obs: Any, terminated: Any, truncated: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ARG001
+    """Return the row of an episode whose end has been seen to."""
+    return obs, info
 
 
 class EnvShard:
@@ -96,10 +111,21 @@ class EnvShard:
         self.flags = RowFlags(batch, first, len(self.envs))
         self._batch = batch
         self._remote = remote
+        self._waits = rules.concurrency is not None  # then each env has an exception of its own
         self._reader = InfoReader(batch.info_attrs, self.envs, first) if batch.info_attrs else None
-        self._autoreset = Autoreset(
-            self.envs, first, batch, rules, self.flags, self.deferred, self._reader, errors, remake
+        kind = TaskAutoreset if rules.concurrency == "asyncio" else Autoreset
+        self._autoreset = kind(
+            self.envs,
+            first,
+            batch,
+            rules,
+            self.flags,
+            self.deferred,
+            self._reader,
+            errors,
+            None if rules.concurrency == "asyncio" else remake,
         )
+        self.errors = errors
         self._rows = RowWriter(
             self.envs, first, batch, self._autoreset, self.flags, self.deferred, self._reader, remote=remote
         )
@@ -115,6 +141,8 @@ class EnvShard:
         self._cells, self._where = batch.observations.shard(first, len(self.envs)).targets()
         # Whether a row without flags and infos is complete with what the loop writes.
         self._plain = not batch.info_attrs and not self._has_objects
+        self._steps = Loop("step", self._autoreset.acts, self._autoreset.end_episode)
+        self._resets = self._steps._replace(doing="reset", acts=self._autoreset.resets)
 
     # Stepping
 
@@ -148,14 +176,16 @@ class EnvShard:
 
     def finish_step(self) -> Body:
         """Do what the last `try_step` has left; return what there is besides columns."""
-        return self._step(self.all, self._actions, self._stepped, self._infos, self._outcome, math.inf)
+        return self._step(self.all, self._steps, self._actions, self._stepped, self._infos, self._outcome, math.inf)
 
     def step_some(self, some: Slots) -> tuple[int, Body]:
         """Step the first of these envs, in this order, and write their rows: those that travel together (`SlowEnvs`).
 
         Return how many were stepped, and what there is besides columns.
         """
-        return self._slow_steps.carry_out(some, lambda some, until: self._portion(some, self._actions_of(some), until))
+        return self._slow_steps.carry_out(
+            some, lambda some, until: self._portion(some, self._steps, self._actions_of(some), until)
+        )
 
     def _actions_of(self, some: Slots) -> Any:
         """Return these envs' actions as `step_envs` takes them."""
@@ -163,28 +193,24 @@ class EnvShard:
             return self._action_rows
         return dict(zip(some, self._batch.actions.rows_at(rows_of(shifted(some, self.first)), len(some)), strict=True))
 
-    def _portion(self, some: Slots, actions: Any, until: float, *, resets: bool = False) -> tuple[int, Body]:
-        """Step these envs up to the one at whose end `clock()` has reached `until`.
-
-        With `resets` they are reset, and `actions` are the arguments of that.
-        """
+    def _portion(self, some: Slots, loop: Loop, actions: Any, until: float) -> tuple[int, Body]:
+        """Step these envs, or reset them, up to the one at whose end `clock()` has reached `until`."""
         if self.flags.some:
             self.flags.clear(some)
         rewards: list[Any] = []
         self.done = rewards
-        body = self._step(some, actions, rewards, [], None, until, resets=resets)
+        body = self._step(some, loop, actions, rewards, [], None, until)
         return len(rewards), body
 
     def _step(
         self,
         shard: Slots,
+        loop: Loop,
         actions: Any,
         rewards: list[Any],
         infos: list[tuple[int, dict[str, Any]]],
         outcome: BaseException | bool | None,
         until: float,
-        *,
-        resets: bool = False,
     ) -> Body:
         """Step those of the envs `shard` that have not been stepped, up to the time `until`, and write their rows.
 
@@ -192,7 +218,7 @@ class EnvShard:
         """
         extras: list[RowExtras] = []
         autoreset = self._autoreset
-        acts, doing = (autoreset.resets, "reset") if resets else (autoreset.acts, "step")
+        doing, acts, end_episode = loop
         if isinstance(outcome, BaseException):
             self._fail_at(shard, doing, outcome, rewards, infos, extras)
             outcome = None
@@ -201,7 +227,7 @@ class EnvShard:
         while written is None:
             try:
                 written = self._step_envs(
-                    acts, actions, self._cells, self._where, rewards, infos, autoreset.end_episode,
+                    acts, actions, self._cells, self._where, rewards, infos, end_episode,
                     self._store, chosen, self._rewards, until,
                 )  # fmt: skip
             except BaseException as exc:
@@ -232,6 +258,7 @@ class EnvShard:
         if isinstance(exc, ENV_ERRORS):
             failed = failed[:1]
         else:
+            failed = failed[:1] if self._waits else failed
             raise_or_defer(exc, self.deferred, remote=self._remote)
         if infos and infos[-1][0] in failed:
             infos.pop()
@@ -251,13 +278,19 @@ class EnvShard:
         `given` has the seed and the options of each, by slot.
         """
         arguments = _Arguments(given, self.first)
-        return self._slow_resets.carry_out(some, lambda some, until: self._portion(some, arguments, until, resets=True))
+        return self._slow_resets.carry_out(
+            some, lambda some, until: self._portion(some, self._resets, arguments, until)
+        )
 
     def try_reset(self, local: int) -> FirstRow:
         """Reset one env, in the thread of an async reset; return what writes its first row, or its failure."""
+        return self.first_row(local, partial(forks.run, self._autoreset.reset, local))
+
+    def first_row(self, local: int, reset: Callable[[], Any]) -> FirstRow:
+        """Return what writes the first row that `reset` returns, or its failure."""
         outcome: RemoteFailure | tuple[Any, dict[str, Any]]
         try:
-            obs = self._batch.observations.layout.copied(forks.run(self._autoreset.reset, local))
+            obs = self._batch.observations.layout.copied(reset())
             outcome = obs, self._autoreset.reset_infos.pop(local, {})
         except BaseException as exc:
             self._autoreset.refuse(local, "failed in reset")
@@ -279,6 +312,35 @@ class EnvShard:
             self._rows.write_first_row(local, *outcome, extras)
         objects = self._objects(slice(slot, slot + 1)) if self._has_objects else None
         return RowsBody(extras, objects) if extras or objects else None
+
+    # Envs that wait: what is done outside of the shard, and how its outcome is written
+
+    def work(self, some: Slots, given: ResetArguments | None) -> dict[int, Callable[[], Any]]:
+        """Return what resets each of these envs for the caller, or else steps it, and returns its row."""
+        if self.flags.some:
+            self.flags.clear(some)
+        values: Any = _Arguments(given or NONE_GIVEN, self.first)
+        if given is None:
+            rows = self._batch.actions.rows_at(rows_of(shifted(some, self.first)), len(some))
+            values = dict(zip(some, rows, strict=True))
+        acts = self._steps.acts if given is None else self._resets.acts
+        return {local: partial(self._autoreset.row, local, acts, values[local]) for local in some}
+
+    def begin_episode(self, local: int) -> Callable[[], Any]:
+        """Return what resets an env in async mode, whose outcome `first_row` takes."""
+        return partial(self._autoreset.reset, local)
+
+    def cut_short(self, local: int, exc: BaseException) -> Callable[[], Any]:
+        """Return what ends the episode of an env whose step was too late; raise `exc` if it was so too often."""
+        errors = self._autoreset.errors
+        told = None if errors is None else errors.happened(local, "step", exc)
+        return partial(self._autoreset.cut_short, local, told)
+
+    def write(self, some: Slots, outcomes: Sequence[Any], doing: str) -> Body:
+        """Write the rows of these envs, by the outcomes of their work; return what there is besides columns."""
+        loop = Loop(doing, [outcome_of] * len(self.envs), _as_it_is)
+        given = outcomes if some is self.all else dict(zip(some, outcomes, strict=True))
+        return self._step(some, loop, given, [], [], None, math.inf)
 
     # The envs themselves
 

@@ -72,7 +72,7 @@ class EnvStates:
     def begin(self, local: int, arguments: dict[str, Any]) -> None:
         """Take note that an env was reset, and how."""
         self._last.pop(local, None)
-        if self._rules.root is None:
+        if self._rules.root is None or self._rules.concurrency == "asyncio":  # whose steps would have to be awaited
             return
         classes = _classes(self._envs[local])
         if classes not in self._logged:

@@ -87,9 +87,13 @@ class InfoReader:
         """Read the env's attributes for the current row now, since the env is about to be reset within its step."""
         self._stash[local] = self.values(local)
 
+    def forget(self, local: int) -> None:
+        """Forget what `keep` has read of an env whose row is a failure."""
+        self._stash.pop(local, None)
+
     def collect(self, shard: Slots) -> Collected:
         """Read the attributes of these envs for their rows."""
-        stash, self._stash = self._stash, {}
+        stash = {local: self._stash.pop(local) for local in shard if local in self._stash} if self._stash else {}
         failed: list[tuple[int, Exception]] = []
         try:
             columns = [] if self._unresolved else self._read(shard)

@@ -8,6 +8,7 @@ import inspect
 import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -22,10 +23,12 @@ from vecenvs.errors import RepeatedEnvError, SpaceMismatch, VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, ShardSpec
 from vecenvs.vec_env import batched_env_hint
 from vecenvs.worker.calls import close_envs
+from vecenvs.worker.coroutines import put_awaited
 from vecenvs.worker.env_errors import COMMON, ENV_ERRORS
 from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.make_host import make_host
 from vecenvs.worker.old_gym import PACKAGE, seed_remedy
+from vecenvs.worker.outcomes import Runner, finish
 from vecenvs.worker.rules import Rules
 
 SPACES = ("observation_space", "action_space")
@@ -51,11 +54,13 @@ def make_envs(
     *,
     remote: bool,
     kept: list[Any] | None = None,
+    runner: Runner | None = None,
 ) -> tuple[list[Any], ShardSpec | RemoteFailure]:
     """Call every function: those of single envs, or one `Batched`, which makes a `BatchedHost`.
 
     `cores` are how many this worker may use, for functions that ask (`cpus.worker_cores`). `seen` has the ids of the
-    envs that other workers of this process have made, and gets those of these. `kept` gets the functions.
+    envs that other workers of this process have made, and gets those of these. `kept` gets the functions. A `runner`
+    calls each where it will run the env.
 
     Returns:
         The envs and their description. If a function raises, no envs (those made so far are closed) and its failure.
@@ -68,8 +73,9 @@ def make_envs(
             for env_fn in env_fns:
                 if kept is not None:
                     kept.append(env_fn)
+                make = partial(_share, env_fn, cores)
                 with identity.acting(identity.told, slot):
-                    env = run(env_fn)
+                    env = run(make) if runner is None else runner.call(slot - first, make)
                 if not isinstance(env_fn, Batched):
                     _check_env(env, slot)
                 bare = id(getattr(env, "unwrapped", env))
@@ -78,15 +84,22 @@ def make_envs(
                     raise RepeatedEnvError(slot, f"{told}: {NEW_EACH_TIME}")
                 seen.add(bare)
                 envs.append(_host_of(env, env_fn, slot, rules) if isinstance(env_fn, Batched) else env)
+                if rules.concurrency == "asyncio":
+                    put_awaited(env, slot)
                 slot += 1
         slot = first
         made = _describe(envs, first, remote=remote)
     except BaseException as exc:
-        close_envs(envs, first, remote=remote)
+        close_envs(envs, first, remote=remote, runner=runner)
         if not isinstance(exc, ENV_ERRORS):
             raise
         return [], RemoteFailure.capture(slot, "its env function", exc, portable=remote, remedy=seed_remedy(exc))
     return envs, made
+
+
+def _share(env_fn: Callable[[], Any], cores: int | None) -> Any:
+    with sharing(cores):
+        return env_fn()
 
 
 def make_again(
@@ -94,12 +107,15 @@ def make_again(
 ) -> Any:
     """Make env `local` of a worker once more; `like` has what it must have, too. SpaceMismatch if it has not."""
     slot = first + local
-    with sharing(cores), identity.acting(identity.told, slot):
-        env = run(env_fn := env_fns[local])
+    env_fn = env_fns[local]
+    with identity.acting(identity.told, slot):
+        env = run(_share, env_fn, cores)
     if isinstance(env_fn, Batched):
         env = _host_of(env, env_fn, slot, rules)
     else:
         _check_env(env, slot)
+    if rules.concurrency == "asyncio":
+        put_awaited(env, slot)
     for which in COMMON:
         theirs, ours = getattr(env, which, None), getattr(like, which)
         if not same_space(theirs, ours):
@@ -157,7 +173,7 @@ def _check_env(env: Any, slot: int) -> None:
 def close_refused(env: Any) -> None:
     """Close a value that is not an env, if possible: it may have processes, as vector envs do."""
     with contextlib.suppress(Exception):  # the error to report is another one
-        env.close()
+        finish(env.close())
 
 
 def describe_interface_problem(env: Any) -> str:

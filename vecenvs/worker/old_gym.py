@@ -20,8 +20,7 @@ _OBJECTIVES = (
     "rewards of several objectives, as of MO-Gymnasium's envs, become numbers by its LinearReward(env, weight)"
 )
 _COROUTINE = (
-    "reset and step must be plain functions: let a class around the env run its coroutines (asyncio.run), and give "
-    "every env a worker (num_workers=num_envs) so that they wait at the same time"
+    "Envs whose reset and step are coroutines need concurrency='asyncio', where all of a worker wait at the same time"
 )
 
 

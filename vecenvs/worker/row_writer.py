@@ -146,6 +146,8 @@ class RowWriter:
         slot = self._first + local
         self._autoreset.refuse(local, "failed before")
         self._autoreset.reset_infos.pop(local, None)
+        if self._reader is not None:
+            self._reader.forget(local)
         extras[:] = [extra for extra in extras if extra.slot != slot]
         if local in self._deferred:
             self._deferred.remove(local)

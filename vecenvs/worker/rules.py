@@ -21,6 +21,9 @@ class Rules(NamedTuple):
     max_errors: int = 10
     own_resets: tuple[str, ...] = ()
     told: Told | None = None
+    concurrency: str | None = None
+    step_timeout: float | None = None
+    restarts: int = 0  # with `concurrency`: how many envs of a worker may be late until that is raised
 
 
 class EpisodeSeeds:

@@ -28,7 +28,8 @@ from vecenvs.worker.make_envs import make_again, make_envs
 from vecenvs.worker.output import Output
 from vecenvs.worker.process import Terminated, begin_worker, limit_threads
 from vecenvs.worker.rules import Rules
-from vecenvs.worker.worker import Worker
+from vecenvs.worker.waiting_worker import make_runner, make_worker
+from vecenvs.worker.worker import Answering, Worker
 
 _WAKE_UP = 1.0  # seconds between a waiting worker's looks at its ring: see `RingReader.get`
 
@@ -156,7 +157,8 @@ class ShardServer:
         if rules.told is not None:
             identity.told = rules.told.placed()
             rules.told.separate_generators()
-        self._envs, self._made = make_envs(env_fns, first, rules, cores, remote=True, kept=kept)
+        self._runner = runner = make_runner(first, rules)
+        self._envs, self._made = make_envs(env_fns, first, rules, cores, remote=True, kept=kept, runner=runner)
         self._remake = partial(make_again, kept, first, rules, cores)
         self._run: Callable[[], None] | None = None
 
@@ -192,7 +194,14 @@ class ShardServer:
     def close(self) -> None:
         """Close the envs that no CLOSE has closed. Repeatable."""
         envs, self._envs = self._envs, []
-        close_envs(envs, self._first, remote=True)
+        if envs:
+            close_envs(envs, self._first, remote=True, runner=self._runner)
+
+    def _worker(self, batch: BatchColumns, answer: Answering) -> Worker:
+        return make_worker(
+            self._envs, self._first, batch, self._rules, answer,
+            remote=True, remake=self._remake, runner=self._runner,
+        )  # fmt: skip
 
     def _columns(self, n: int, allocator: Allocator, info_attrs: Sequence[str], **options: Any) -> BatchColumns:
         if not isinstance(self._made, ShardSpec):
@@ -210,7 +219,7 @@ class ShardServer:
             while not up.flush():
                 time.sleep(FULL_PAUSE / 10)  # until the caller has read some
 
-        worker = Worker(self._envs, self._first, batch, self._rules, answer, remote=True, remake=self._remake)
+        worker = self._worker(batch, answer)
         going = True
         while going:
             message = down.get(_WAKE_UP)
@@ -229,7 +238,7 @@ class ShardServer:
         def answer(number: int, tag: int, body: object) -> None:
             channel.send_bytes(answers.pack([(FIRST_MEMBER, number, tag, encode(body))]))
 
-        worker = Worker(self._envs, self._first, batch, self._rules, answer, remote=True, remake=self._remake)
+        worker = self._worker(batch, answer)
         shards = {FIRST_MEMBER: range(self._first, self._first + len(worker.env_shard.all))}
         commands, answers = Frames.of_commands(batch, shards), Frames.of_answers(batch, shards)
         going = True

@@ -32,7 +32,7 @@ from vecenvs.transport.protocol import (
 )
 from vecenvs.transport.reset_arguments import NONE_GIVEN
 from vecenvs.worker.async_resets import AsyncResets
-from vecenvs.worker.calls import EnvCall, call_envs, close_envs, portable_results
+from vecenvs.worker.calls import CLOSE_WAIT, EnvCall, call_envs, close_envs, portable_results
 from vecenvs.worker.env_errors import EnvErrors, Remake
 from vecenvs.worker.env_shard import BROKEN_OFF, FirstRow
 from vecenvs.worker.rules import Rules
@@ -41,7 +41,6 @@ from vecenvs.worker.shard import Shard, make_shard
 Answering = Callable[[int, int, object], None]
 
 _STOPPED = 1.0  # seconds by which a sleep takes too long if this process has been stopped
-CLOSE_WAIT = 5.0  # seconds for async resets to end before their envs are closed
 
 # Plain ints compare faster.
 _ROWS, _PLAIN = int(Answer.ROWS), int(Answer.PLAIN_ROWS)
@@ -253,7 +252,9 @@ class Worker:
     # Everything else
 
     def _on_call(self, number: int, body: EnvCall) -> None:
-        results = call_envs(self.env_shard, self._first, body, remote=self._remote)
+        self._reply_results(number, body, call_envs(self.env_shard, self._first, body, remote=self._remote))
+
+    def _reply_results(self, number: int, body: EnvCall, results: list[Any]) -> None:
         try:
             self._reply(number, results)
         except Exception:  # one of the results cannot be pickled
@@ -268,13 +269,20 @@ class Worker:
         """Tell the caller every so many seconds if the command under way has made progress since."""
         seen = None
         while not self._closed:
-            now = self.number, len(self.env_shard.done)
-            if now != seen and self._unanswered >= 0:
+            now = self._progress()
+            if now != seen and self._is_busy():
                 with self._lock:
                     self._answer(0, int(Answer.PROGRESS), None)
             began = time.monotonic()
             time.sleep(seconds)
             seen = now if time.monotonic() - began < seconds + _STOPPED else None  # it has been stopped: it is not late
+
+    def _is_busy(self) -> bool:
+        return self._unanswered >= 0
+
+    def _progress(self) -> object:
+        """Return something that is another one when the worker is getting on with the command under way."""
+        return self.number, len(self.env_shard.done)
 
     def _report_error(self, total: int, what: str) -> None:
         with self._lock:

@@ -48,6 +48,7 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
     """
 
     EXT = EXT
+    only_looks_at_rows = True  # so that envs of coroutines can be inside: see `worker.coroutines`
 
     def __init__(
         self,

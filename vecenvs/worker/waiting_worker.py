@@ -1,0 +1,285 @@
+"""The worker of envs that wait: it begins what commands say, and answers as envs come to the end of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.transport.protocol import Answer, Command, RemoteFailure, RowsBody, Slots, address, shifted, slots_of
+from vecenvs.transport.reset_arguments import NONE_GIVEN
+from vecenvs.worker.calls import EnvCall, close_envs, result_of, works_of
+from vecenvs.worker.env_errors import ENV_ERRORS, Remake, Unmade
+from vecenvs.worker.env_shard import EnvShard
+from vecenvs.worker.outcomes import EnvTasks, EnvThreads, Job, Runner, outcome_of
+from vecenvs.worker.rules import Rules
+from vecenvs.worker.worker import Answering, Worker
+
+Take = Callable[[dict[int, Any]], None]  # is given outcomes, by env, that have come together
+
+
+def make_runner(first: int, rules: Rules) -> Runner | None:
+    """Return what runs a worker's envs, with `concurrency`."""
+    kinds: dict[str | None, type[Runner]] = {"threads": EnvThreads, "asyncio": EnvTasks}
+    kind = kinds.get(rules.concurrency)
+    return None if kind is None else kind(first, {"step": rules.step_timeout, "reset": rules.step_timeout})
+
+
+def make_worker(
+    envs: list[Any],
+    first: int,
+    batch: BatchColumns,
+    rules: Rules,
+    answer: Answering,
+    *,
+    remote: bool,
+    remake: Remake,
+    runner: Runner | None,
+) -> Worker:
+    """Return the worker of these envs, which its `runner` runs, if there is one."""
+    if runner is None:
+        return Worker(envs, first, batch, rules, answer, remote=remote, remake=remake)
+    return WaitingWorker(envs, first, batch, rules, answer, remote=remote, remake=remake, runner=runner)
+
+
+class WaitingWorker(Worker):
+    """Begins the jobs of its envs and returns; `runner` runs them, and whoever ends one writes the rows that are there.
+
+    Commands are handled in one thread. Whatever touches the columns, the infos and the answers holds `_writing`.
+    """
+
+    env_shard: EnvShard
+
+    def __init__(
+        self,
+        envs: list[Any],
+        first: int,
+        batch: BatchColumns,
+        rules: Rules,
+        answer: Answering,
+        *,
+        remote: bool,
+        remake: Remake,
+        runner: Runner,
+    ) -> None:
+        super().__init__(envs, first, batch, rules, answer, remote=remote, remake=remake)
+        self._threads = True
+        self._remake = remake
+        self._runner = runner
+        self._restarts = rules.restarts
+        self._late = 0  # envs whose episodes have ended since they were too late
+        self._writing = threading.Lock()
+        self._ended: deque[tuple[Take, int, Any]] = deque()  # outcomes that have not been written
+        self._next: dict[int, Take] = {}  # envs in an async reset
+        self._first_rows: dict[int, Any] = {}  # outcomes of async resets that have ended
+        self._asked: dict[int, int] = {}  # env -> number of the command that asks for its first row
+        runner.flush = self._flush
+
+    def handle(self, number: int, tag: int, body: Any) -> bool:
+        if tag & 0xFF == Command.CLOSE:
+            return super().handle(number, tag, body)
+        with self._writing:
+            going = super().handle(number, tag, body)
+        self._flush()
+        return going
+
+    def proceed(self) -> None:
+        """Begin all of `subset`."""
+        assert self.subset is not None
+        (number, kind, slots, given), self.subset = self.subset, None
+        some = shifted(slots, -self._first)
+        if type(given) is RemoteFailure:  # it could not be unpickled
+            self._refuse_some(number, slots, given._replace(summary=f"env {slots[0]}: {given.summary}"))
+        elif kind == Command.AWAIT_RESET:
+            for local in some:
+                self._asked[local] = number
+                if local not in self._next and local not in self._first_rows:
+                    self._begin_reset(local)
+                self._answer_asked(local)
+        elif kind == Command.RESET:
+            self._drop(some)
+            works = self.env_shard.work(some, given or NONE_GIVEN)
+            self._begin(some, works, partial(self._take_rows, number, "reset"), "reset")
+        else:
+            if given is not None:
+                self._batch.actions.take_objects(
+                    slots if isinstance(slots, list) else slice(slots.start, slots.stop), given
+                )
+            self._begin(some, self.env_shard.work(some, None), partial(self._take_rows, number, "step"))
+
+    def run_deferred(self) -> None:
+        """Raise, in the main thread, what an env has raised that ends programs, such as a Ctrl-C."""
+        deferred = self.env_shard.deferred
+        for each in [*deferred] if threading.current_thread() is threading.main_thread() else ():
+            if isinstance(each, BaseException):
+                deferred.remove(each)
+                raise each
+
+    def _on_step(self, number: int, objects: Any) -> None:
+        everyone = self.env_shard.all
+        if objects is not None:
+            self._batch.actions.take_objects(slice(self._first, self._first + len(everyone)), objects)
+        self._begin(everyone, self.env_shard.work(everyone, None), partial(self._take_step, number, {}))
+
+    def _on_call(self, number: int, body: EnvCall) -> None:
+        some = [slot - self._first for slot in body[1]]
+        take = partial(self._take_results, number, body, {})
+        self._begin(some, dict(zip(some, works_of(self.env_shard, self._first, body), strict=True)), take, "")
+
+    def _on_fail(self, _: int, failures: dict[int, RemoteFailure]) -> None:
+        for slot, why in failures.items():
+            self._drop([slot - self._first])
+            self.env_shard.fail([slot - self._first], why)
+
+    def _refuse_some(self, number: int, slots: Slots, why: RemoteFailure) -> None:
+        some = shifted(slots, -self._first)
+        self._drop(some)
+        self._send(number, *address(Answer.SOME_ROWS, slots, RowsBody(self.env_shard.fail(some, why))))
+
+    # Jobs
+
+    def _begin(self, some: Slots, works: dict[int, Callable[[], Any]], take: Take, limited: str = "step") -> None:
+        """Begin the work of some envs. `take` gets the outcomes as they come."""
+
+        def deliver(job: Job, outcome: Any) -> None:
+            if not (job.late and limited == "step" and self._goes_on(job.local, outcome.exc, take)):
+                self._ended.append((take, job.local, outcome))
+
+        works = {local: self._with_env(local, works[local]) for local in some}
+        self._runner.begin([Job(local, work, deliver, limited) for local, work in works.items()])
+
+    def _goes_on(self, local: int, exc: BaseException, take: Take) -> bool:
+        """End the episode of an env whose step was too late and begin the next one, if that is wanted."""
+        errors = self.env_shard.errors
+        if errors is None:
+            if self._late >= self._restarts:
+                return False
+            self._late += 1
+            self._report_error(self._late, f"{exc}: its episode ends here (restart {self._late} of {self._restarts})")
+        try:
+            work = self.env_shard.cut_short(local, exc)
+        except ENV_ERRORS:  # too many of them
+            return False
+        self._begin([local], {local: work}, take, "reset")
+        return True
+
+    def _with_env(self, local: int, work: Callable[[], Any]) -> Callable[[], Any]:
+        """Return work of an env, before which another one is made if that one goes on by itself."""
+        if local not in self._runner.abandoned:
+            return work
+
+        def work_on_new() -> Any:
+            envs = self.env_shard.envs
+            envs[local] = self._remake(local, Unmade(envs[local]))
+            self._runner.abandoned.discard(local)
+            return work()
+
+        return work_on_new
+
+    def _flush(self) -> None:
+        """Write the rows of all envs that have come to the end of their jobs, and answer.
+
+        One thread does so for all: one that comes meanwhile leaves its outcome to that.
+        """
+        while self._ended and not self._closed and self._writing.acquire(False):
+            try:
+                self._write()
+            except OSError:  # the caller is gone, as the thread that waits for commands will find out
+                return
+            finally:
+                self._writing.release()
+
+    def _write(self) -> None:
+        by_command: dict[Take, dict[int, Any]] = {}
+        while self._ended:
+            take, local, outcome = self._ended.popleft()
+            by_command.setdefault(take, {})[local] = outcome
+        for take, outcomes in by_command.items():
+            take(outcomes)
+
+    def _take_rows(self, number: int, doing: str, outcomes: dict[int, Any]) -> None:
+        some = slots_of(sorted(outcomes))
+        body = self.env_shard.write(some, [outcomes[local] for local in some], doing)
+        self._send(number, *address(Answer.SOME_ROWS, shifted(some, self._first), body))
+        self._begin_resets(some)
+
+    def _take_step(self, number: int, so_far: dict[int, Any], outcomes: dict[int, Any]) -> None:
+        so_far.update(outcomes)
+        env_shard = self.env_shard
+        if len(so_far) < len(env_shard.all):
+            return
+        body = env_shard.write(env_shard.all, [so_far[local] for local in env_shard.all], "step")
+        plain = not env_shard.flags.some and (body is None or not (body.extras or body.objects))
+        self._send(number, int(Answer.PLAIN_ROWS if plain else Answer.ROWS), body)
+        self._begin_resets(env_shard.all)
+
+    def _take_results(self, number: int, call: EnvCall, so_far: dict[int, Any], outcomes: dict[int, Any]) -> None:
+        so_far.update(outcomes)
+        if len(so_far) < len(call[1]):
+            return
+        results = []
+        for slot in call[1]:
+            local = slot - self._first
+            returned = partial(outcome_of, so_far[local])
+            results.append(result_of(self.env_shard, local, slot, call, returned, remote=self._remote))
+        self._reply_results(number, call, results)
+
+    def _is_busy(self) -> bool:
+        return True
+
+    def _progress(self) -> object:
+        return object() if self._runner.alive() else None
+
+    # Async resets
+
+    def _begin_resets(self, some: Slots) -> None:
+        """Begin the next episodes of those of these envs whose rows have told the end of the last one."""
+        deferred = self.env_shard.deferred
+        for local in [each for each in deferred if isinstance(each, int) and each in some]:
+            deferred.remove(local)
+            self._begin_reset(local)
+
+    def _begin_reset(self, local: int) -> None:
+        """Begin the next episode of an env whose last one has ended."""
+
+        def take(outcomes: dict[int, Any]) -> None:
+            if self._next.get(local) is take:  # no reset has overtaken it
+                del self._next[local]
+                self._first_rows[local] = outcomes[local]
+                self._answer_asked(local)
+
+        self._next[local] = take
+        self._begin([local], {local: self.env_shard.begin_episode(local)}, take, "reset")
+
+    def _answer_asked(self, local: int) -> None:
+        if local in self._first_rows and local in self._asked:
+            outcome, number = self._first_rows.pop(local), self._asked.pop(local)
+            body = self.env_shard.first_row(local, partial(outcome_of, outcome))()
+            slot = self._first + local
+            self._send(number, *address(Answer.SOME_ROWS, range(slot, slot + 1), body))
+
+    def _drop(self, some: Sequence[int]) -> None:
+        """Forget async resets of these envs, and their first rows: others follow."""
+        for local in some:
+            for kept in (self._next, self._first_rows, self._asked):
+                kept.pop(local, None)
+
+    # The end
+
+    def close(self, grace: float) -> list[RemoteFailure]:
+        if self._closed:
+            return []
+        self._closed = True
+        return close_envs(
+            [*self.env_shard.owned().values()], self._first, remote=self._remote, runner=self._runner, grace=grace
+        )
+
+    _COMMANDS: ClassVar[dict[int, Callable[[Any, int, Any], None]]] = {
+        **Worker._COMMANDS,  # noqa: SLF001  its base's
+        int(Command.STEP): _on_step,
+        int(Command.CALL): _on_call,
+        int(Command.FAIL): _on_fail,
+    }
