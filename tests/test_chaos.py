@@ -13,8 +13,8 @@ from chaos.rounds import ENGINES
 HERE = Path(__file__).parent
 
 
-SHORT = ["subproc-fork", "caller"]
-LONG = ["dummy"]
+SHORT = ["subproc-fork"]
+LONG = ["caller", "dummy"]
 RELEASE = [name for name in ENGINES if name not in SHORT + LONG]
 
 

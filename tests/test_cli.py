@@ -83,10 +83,10 @@ class TestOutputWithoutReader:
             [],
             ["--help"],
             ["run", *SMALL, "--backend", "dummy", "--steps", "20", "--quiet"],
-            ["bench", *SMALL, "--backends", "dummy", *QUICK, "--no-chart", "--json", "out"],
             *(
                 pytest.param(arguments, marks=pytest.mark.long)
                 for arguments in (
+                    ["bench", *SMALL, "--backends", "dummy", *QUICK, "--no-chart", "--json", "out"],
                     ["run", "--help"],
                     ["tune", *SMALL, "--budget", "0.5", "--json", "out"],
                     ["plot", str(Path(__file__).parent / "data" / "monitor"), "--smooth", "1", "--out", "out.png"],
@@ -103,6 +103,7 @@ class TestOutputWithoutReader:
         assert "Exception" not in err
         assert all((here / name).stat().st_size > 0 for name in ("out", "out.png") if name in arguments)
 
+    @pytest.mark.long
     def test_each_line_at_once(self, here: Path) -> None:
         arguments = ["bench", *SMALL, "--backends", "dummy", *QUICK, "--no-chart", "--json", "out"]
         assert run_unread(arguments, "stdout", PYTHONUNBUFFERED="1")[0] == 141
@@ -156,6 +157,7 @@ class TestBench:
         assert json.dumps(platform.node())[1:-1] not in text.replace(platform.release(), "")
         assert "gymnasium" in json.loads(text)["versions"]
 
+    @pytest.mark.long
     def test_native(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         few = ["--num-envs", "64", "--seconds", "0.02", "--repeats", "1", "--json", "found.json"]
         assert main(["bench", "CartPole-v1", "--vectorization", "native", "--backends", "dummy", *few]) == 0
@@ -169,6 +171,7 @@ class TestBench:
         assert main(["bench", "Acrobot-v1", "--vectorization", "native", "--backends", "dummy", *few]) == 2
         assert "no vector_entry_point" in capsys.readouterr().err
 
+    @pytest.mark.long
     def test_with_monitor(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         arguments = ["--num-envs", "2", "--backends", "dummy", "--monitor", "--no-chart"]
         assert run("bench", "CartPole-v1", *arguments, *QUICK) == 0
@@ -220,6 +223,7 @@ class TestBench:
         err = capsys.readouterr().err
         assert f"pip install {name}" in err
 
+    @pytest.mark.long
     def test_messages_are_printed_above_the_bar(self, here: Path) -> None:
         """Of this process and of workers; a bar and a message never share a line of the terminal."""
         (here / "loud.py").write_text(
