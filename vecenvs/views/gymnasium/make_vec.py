@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from vecenvs.arguments import listed, parse_count
 from vecenvs.backends import backend_class
 from vecenvs.errors import EnvError
+from vecenvs.make.env_types import find_spec
 from vecenvs.views.gymnasium.errors import raise_as_gymnasium
 from vecenvs.views.gymnasium.view import AUTORESET_MODES, GymnasiumView, as_gymnasium
 
@@ -150,15 +150,7 @@ def _make_vec(
 
 def _find_spec(id: Any) -> Any:  # noqa: A002
     """Return the spec for an id as gym.make_vec takes it; None for an unknown id, for which gym.make_vec raises."""
-    if not isinstance(id, str):
-        return id
     try:
-        module, _, name = id.rpartition(":")
-        if module:
-            importlib.import_module(module)
-        namespace, base, version = registration.parse_env_id(name)
-        if version is None and name not in registration.registry:
-            version = registration.find_highest_version(namespace, base)
-        return gym.spec(registration.get_env_id(namespace, base, version))
+        return find_spec(id) if isinstance(id, str) else id
     except (gym.error.Error, ImportError):
         return None
