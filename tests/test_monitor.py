@@ -398,16 +398,16 @@ def test_spec_records_the_arguments():
 class TestLoadResults:
     def test_all_dialects_together(self):
         results = load_results(DATA)
-        assert len(results) == 6
-        assert [Path(f).name for f in results.files] == ["baselines.monitor.csv", "old.monitor.json", "sb3.monitor.csv"]
-        # In the order of their ends; t counts from the earliest t_start, 1000.5.
-        np.testing.assert_array_equal(results.t, [0.25, 0.625, 2.0, 2.5, 3.0, 9.5])
-        np.testing.assert_array_equal(results.r, [10.0, 7.0, -3.25, 12.5, -1.0, 8.5])
-        np.testing.assert_array_equal(results.l, [10, 3, 50, 13, 50, 4])
-        np.testing.assert_array_equal(results.file_index, [2, 1, 0, 2, 0, 1])
-        np.testing.assert_array_equal(results.row, [0, 0, 0, 1, 1, 1])
+        assert len(results) == 4
+        assert [Path(f).name for f in results.files] == ["baselines.monitor.csv", "sb3.monitor.csv"]
+        # In the order of their ends; t counts from the earliest t_start.
+        np.testing.assert_array_equal(results.r, [10.0, -3.25, 12.5, -1.0])
+        np.testing.assert_array_equal(results.l, [10, 50, 13, 50])
+        np.testing.assert_array_equal(results.file_index, [1, 0, 1, 0])
+        np.testing.assert_array_equal(results.row, [0, 0, 1, 1])
+        np.testing.assert_array_equal(np.diff(results.t), [1.75, 0.5, 0.5])
         assert (results.r.dtype, results.l.dtype, results.t.dtype) == (np.float64, np.int64, np.float64)
-        np.testing.assert_array_equal(results.columns["is_success"], [1.0, np.nan, np.nan, 0.0, np.nan, np.nan])
+        np.testing.assert_array_equal(results.columns["is_success"], [1.0, np.nan, 0.0, np.nan])
         assert results.headers[0]["gym_version"] == "0.9.1"
 
     def test_one_file(self):
@@ -450,22 +450,6 @@ class TestLoadResults:
     def test_a_whole_row_before_half_a_character_stays(self, tmp_path):
         (tmp_path / "monitor.csv").write_bytes(b'#{"t_start": 1.0}\nr,l,t\n1.0,2,3.0\n\xc3')
         assert load_results(tmp_path).r.tolist() == [1.0]
-
-    def test_quotes_in_json_are_not_those_of_csv(self, tmp_path):
-        lines = [{"t_start": 1.0}, {"r": 1.0, "l": 2, "t": 3.0, "name": 'a"b'}]
-        (tmp_path / "monitor.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        assert load_results(tmp_path)["name"].tolist() == ['a"b']
-
-    def test_lists_in_json_stay_lists(self, tmp_path):
-        places = [[1, 2], [3, 4], [5]]
-        lines = [{"t_start": 1.0}, *({"r": 1.0, "l": 2, "t": float(k), "place": p} for k, p in enumerate(places))]
-        (tmp_path / "monitor.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        assert load_results(tmp_path)["place"].tolist() == places
-
-    def test_a_last_line_of_json_cut_short_is_left_out(self, tmp_path):
-        text = (DATA / "old.monitor.json").read_text()
-        (tmp_path / "monitor.json").write_text(text[:-9])
-        assert load_results(tmp_path).r.tolist() == [7.0]
 
     @pytest.mark.parametrize(
         ("text", "message"),

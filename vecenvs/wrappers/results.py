@@ -2,7 +2,6 @@
 
 A file has one line `#{"t_start": ..., "env_id": ...}` (some have a space after `#`), one line of column names, `r,l,t`
 and the keywords, then one row per episode: its return, its length in steps, and the seconds from `t_start` to its end.
-Old versions of baselines wrote the same as lines of JSON, in files `*monitor.json`; those are read, too.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from numpy.typing import NDArray
 from vecenvs.arguments import check_path, parse_json
 
 EXT = "monitor.csv"
-_OLD_EXT = "monitor.json"
 _NUMBERS: dict[str, type] = {"r": np.float64, "l": np.int64, "t": np.float64}
 _short = reprlib.Repr()  # a damaged row may have any values, of any length
 _short.maxlist, _short.maxstring, _short.maxother = 20, 80, 80
@@ -105,7 +103,7 @@ class MonitorResults:
 
 
 class MonitorFile(NamedTuple):
-    """The contents of one monitor file: in its rows, `r`, `l` and `t` are numbers, other values text, or of JSON.
+    """The contents of one monitor file: in its rows, `r`, `l` and `t` are numbers, other values text.
 
     The file's first `whole` bytes hold these rows. A last row that was cut short may follow them.
     """
@@ -123,10 +121,10 @@ def get_monitor_files(path: str | os.PathLike[str]) -> list[str]:
         path: the directory.
 
     Returns:
-        The paths of its files `*monitor.csv` and `*monitor.json`, sorted by name.
+        The paths of its files `*monitor.csv`, sorted by name.
     """
     directory = escape(check_path("path", path))
-    return sorted(name for ext in (EXT, _OLD_EXT) for name in glob(os.path.join(directory, "*" + ext)))
+    return sorted(glob(os.path.join(directory, "*" + EXT)))
 
 
 def load_results(path: str | os.PathLike[str]) -> MonitorResults:
@@ -151,8 +149,8 @@ def load_results(path: str | os.PathLike[str]) -> MonitorResults:
     row = np.array([k for file in files for k in range(len(file.rows))], dtype=np.int64)
 
     names = dict.fromkeys([*_NUMBERS, *(name for file in files for name in file.names)])
-    columns = {name: _column([episode.get(name) for episode in episodes]) for name in names}
-    columns.update({name: np.array([episode[name] for episode in episodes], kind) for name, kind in _NUMBERS.items()})
+    given = {name: [episode.get(name) for episode in episodes] for name in names}
+    columns = {name: _column(v) if name not in _NUMBERS else np.array(v, _NUMBERS[name]) for name, v in given.items()}
     starts = np.array([file.header["t_start"] for file in files], dtype=np.float64)
     ends = columns["t"] + starts[file_index]
     columns["t"] = ends - starts.min()
@@ -176,7 +174,7 @@ def read_monitor_file(path: str) -> MonitorFile:
         text, decoded = codecs.utf_8_decode(content)  # without a last character cut short
         torn = decoded < len(content)
         lines = list(io.StringIO(text + "?" * torn, newline=""))
-        (names, whole), *rows = _json_rows(lines) if path.endswith("json") else _csv_rows(lines)
+        (names, whole), *rows = _csv_rows(lines)
     except (UnicodeDecodeError, csv.Error) as error:
         raise LoadMonitorResultsError(f"{path!r} cannot be read: {error}") from None
     missing = [name for name in _NUMBERS if name not in names]
@@ -201,11 +199,10 @@ def read_header(path: str) -> dict[str, Any]:
     """Read the first line of a monitor file; LoadMonitorResultsError if it is not a header."""
     with open(path, "rb") as file:
         line = file.readline()
-    is_json = path.endswith("json")
     try:
-        if not is_json and not line.startswith(b"#"):
+        if not line.startswith(b"#"):
             raise ValueError
-        header = dict(parse_json(line if is_json else line[1:]))
+        header = dict(parse_json(line[1:]))
         if not abs(_as_number(header["t_start"])) < 2**63:  # so that NaN is refused, too
             raise ValueError
     except (ValueError, TypeError, KeyError):
@@ -216,31 +213,16 @@ def read_header(path: str) -> dict[str, Any]:
     return header
 
 
-# The column names and the rows, each with the number of lines up to its end: more than there are if it is cut short.
-_Table = list[tuple[list[Any], int]]
-
-
-def _csv_rows(lines: list[str]) -> _Table:
+def _csv_rows(lines: list[str]) -> list[tuple[list[str], int]]:
+    """Return names and rows, each with the number of lines up to its end: more than there are if it is cut short."""
     reader = csv.reader([*lines, "\n"])  # the empty line belongs to the last row if that ends within quotes
     return [(row, reader.line_num) for row in reader if row] or [(list(_NUMBERS), 0)]
 
 
-def _json_rows(lines: list[str]) -> _Table:
-    episodes: list[tuple[dict[str, Any], int]] = []
-    for end, line in enumerate(lines, 1):
-        try:
-            if line.strip():
-                episodes.append((dict(parse_json(line)), end))
-        except (ValueError, TypeError):
-            episodes.append(({"r": line}, end))  # not a number: an error later, or left out as a last row cut short
-    names = list(dict.fromkeys([*_NUMBERS, *(name for episode, _ in episodes for name in episode)]))
-    return [(names, 0), *(([episode.get(name) for name in names], end) for episode, end in episodes)]
-
-
-def _parsed(names: list[str], values: list[Any]) -> dict[str, Any] | None:
+def _parsed(names: list[str], values: list[str]) -> dict[str, Any] | None:
     """Return a row by the names of its columns, `r`, `l` and `t` as numbers; None if it is malformed."""
     try:
-        row = dict(zip(names, values, strict=True))
+        row: dict[str, Any] = dict(zip(names, values, strict=True))
         row.update({name: _as_number(row[name]) for name in _NUMBERS})
     except (TypeError, ValueError):
         return None
@@ -257,24 +239,16 @@ def _as_number(value: Any) -> float:
         raise ValueError from None
 
 
-def _column(values: list[Any]) -> NDArray[Any]:
-    """Return text or JSON values, "" or None for missing ones, as an array of one type of numbers, else of objects."""
-    values = [None if value == "" else value for value in values]
-    try:
-        numbers: NDArray[Any] = np.array([np.nan if value is None else _as_value(value) for value in values])
-    except ValueError:  # lists of JSON, of several lengths
-        numbers = np.empty(0, object)
-    if numbers.dtype.kind in "biuf" and numbers.ndim == 1:
-        return numbers
-    column = np.empty(len(values), dtype=object)
-    for k, value in enumerate(values):  # one by one: assigned together, lists of JSON would become rows
-        column[k] = value
-    return column
+def _column(values: list[str | None]) -> NDArray[Any]:
+    """Return texts, "" or None for missing ones, as an array of one type of numbers, else of objects."""
+    values = [value or None for value in values]
+    numbers: NDArray[Any] = np.array([np.nan if value is None else _as_value(value) for value in values])
+    return numbers if numbers.dtype.kind in "biuf" else np.array(values, dtype=object)
 
 
-def _as_value(value: Any) -> Any:
-    """Return the number or bool that a text says; anything else unchanged."""
-    if not isinstance(value, str) or "_" in value:
+def _as_value(value: str) -> Any:
+    """Return the number or bool that a text says; another text unchanged."""
+    if "_" in value:
         return value
     for convert in (int, float):
         try:

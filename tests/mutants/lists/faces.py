@@ -125,7 +125,7 @@ FAULTS = [
     ),
     Fault("views/pfrl.py", "                done[slot] = False\n        self", "        self", PFRL),
     # wrappers
-    Fault("wrappers/results.py", "        column[k] = value\n", "        column[k:] = value\n", MONITOR),
+    Fault("wrappers/results.py", "[value or None for value in values]", "values", MONITOR),
     Fault(
         "wrappers/results_writer.py",
         "        self._rows.writerow(episode)\n        self._file.flush()",
