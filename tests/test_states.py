@@ -219,7 +219,7 @@ def test_attributes_that_the_other_lacks() -> None:
     assert target.added.value == 3
 
 
-@pytest.mark.parametrize("value", [iter([1]), (x for x in ()), memoryview(b""), type("X", (list,), {})()])
+@pytest.mark.parametrize("value", [iter([1]), (x for x in ()), type("X", (list,), {})()])
 def test_what_is_refused(value: Any) -> None:
     env = wrappers.TimeLimit(StateEnv(), 5)
     env.unwrapped.things = {"a": [value]}

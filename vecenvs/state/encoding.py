@@ -17,6 +17,7 @@ import logging
 import pathlib
 import random
 import re
+import struct
 import sys
 import threading
 import types
@@ -42,8 +43,8 @@ _SPAWN = ("entropy", "spawn_key", "pool_size", "n_children_spawned")  # what a S
 
 _NAMED = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, np.ufunc)
 _METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
-_KEPT = (VecEnv, EnvSpec, logging.Logger, pathlib.PurePath, re.Pattern, io.IOBase, threading.Thread, threading.Event,
-         type(threading.Lock()), type(threading.RLock()))  # fmt: skip
+_KEPT = (VecEnv, EnvSpec, np.dtype, struct.Struct, logging.Logger, pathlib.PurePath, re.Pattern, io.IOBase,
+         threading.Thread, threading.Event, type(threading.Lock()), type(threading.RLock()))  # fmt: skip
 _KEPT_OF = (
     "pygame",
     "vecenvs.wrappers.results_writer",
@@ -61,6 +62,7 @@ class _Place:
     """Where in the objects around `root` an encoder or decoder is. `action` is the last one of the episode, if any."""
 
     def __init__(self, root: Any, action: Any = None) -> None:
+        self._root = root
         self._layers = layers(root) if isinstance(root, Env) else [root]
         self._action = action
         self._path: list[tuple[Any, str]] = []  # objects, and which of their attributes; left as it is by exceptions
@@ -122,7 +124,8 @@ class Encoder(_Place):
             return ["m", self.encode(value.__self__), value.__name__]
         if isinstance(value, _NAMED):
             return ["f", _name_of(value)]
-        return ["k"] if isinstance(value, _KEPT) or qualified(kind).startswith(_KEPT_OF) else None
+        kept = isinstance(value, _KEPT) or qualified(kind).startswith(_KEPT_OF)
+        return ["k"] if kept and value is not self._root else None
 
     def _encode_object(self, kind: Any, value: Any) -> Any:
         self._note(value)
@@ -152,7 +155,7 @@ class Encoder(_Place):
         return ["o", name, found]
 
     def _dict(self, value: dict[Any, Any]) -> Any:
-        if all(type(key) is str for key in value):
+        if all(type(key) is str for key in value) and "@" not in value:  # which has a meaning in files
             return ["d", {key: self.encode(each) for key, each in value.items()}]
         return ["D", *(self.encode(each) for item in value.items() for each in item)]
 
@@ -187,6 +190,7 @@ class Encoder(_Place):
         set: lambda self, value: ["set", *map(self.encode, value)],
         frozenset: lambda self, value: ["frozenset", *map(self.encode, value)],
         bytearray: lambda _, value: ["bytearray", bytes(value)],
+        memoryview: lambda self, value: ["v", self.encode(value.obj)],
         array: lambda _, value: ["array", value.typecode, value.tobytes()],
     }
 
@@ -322,6 +326,12 @@ class Decoder(_Place):
         value[...] = given
         return value
 
+    def _view(self, at: Any, node: Any) -> Any:
+        self._note(at)
+        if type(at) is not memoryview or self.decode(node, at.obj) is not at.obj:
+            raise self.fault("it was a view of memory that the new env does not have there")
+        return at
+
     def _objects(self, at: Any, shape: Any, *nodes: Any) -> Any:
         value = self._note(np.empty(self.decode(shape), object))
         value.ravel()[:] = None
@@ -406,6 +416,7 @@ class Decoder(_Place):
         "O": _ordered,
         "F": _defaults,
         "q": _deque,
+        "v": _view,
         "set": _set,
         "e": _enum,
         "n": _named_tuple,

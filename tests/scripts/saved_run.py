@@ -1,0 +1,62 @@
+"""Run some steps, saving now and then, from the last save on: `saved_run.py FOLDER BACKEND STEPS`.
+
+Prints the number of each step, and reads a line before the next one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+import vecenvs
+from vecenvs.state import load, save
+
+N, EVERY = 4, 5
+WORKERS = {"dummy": {}, "subproc": {"num_workers": 2, "start_method": "fork"}}
+
+
+def env(limit: int) -> gymnasium.Env[Any, Any]:
+    return vecenvs.Monitor(gymnasium.make("CartPole-v1", max_episode_steps=limit))
+
+
+def make(backend: str) -> vecenvs.VecEnv:
+    kwargs: dict[str, Any] = WORKERS.get(backend, {"num_workers": 2})
+    vec = vecenvs.backends.backend_class(backend)([partial(env, 30)] * N, **kwargs)
+    return vecenvs.VecNormalize(vecenvs.VecFrameStack(vecenvs.VecMonitor(vec), 3))
+
+
+def run(folder: Path, backend: str, steps: int) -> str:
+    """Return a checksum of all rows since the first step."""
+    path = folder / "run.npz"
+    with make(backend) as vec:
+        if path.exists():
+            at, rng, rows, obs = load(vec, path)
+        else:
+            at, rng, rows = 0, np.random.default_rng(3), ""
+            obs = vec.reset(seed=7)
+        while at < steps:
+            actions = (obs[:, -2] + rng.normal(size=N) > 0).astype(int)
+            obs, rewards, dones, infos = vec.step(actions)
+            told = [{key: value for key, value in info.items() if key != "episode"} for info in infos]
+            told = [
+                (info, [infos[j]["episode"][key] for key in "rl"] if dones[j] else None) for j, info in enumerate(told)
+            ]
+            rows = hashlib.sha256(pickle.dumps((rows, obs, rewards, dones, repr(told)))).hexdigest()
+            at += 1
+            if at % EVERY == 0:
+                save(vec, path, extra=(at, rng, rows, obs))
+            sys.stdout.write(f"{at}\n")
+            sys.stdout.flush()
+            sys.stdin.readline()
+    return rows
+
+
+if __name__ == "__main__":
+    sys.stdout.write(run(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])) + "\n")

@@ -1,0 +1,246 @@
+"""Files of whole runs: `vecenvs.state.save` and `load`."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vecenvs
+from vecenvs.state import load, save
+from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import CountingEnv
+from vecenvs.testing.envs.states import OpaqueEnv, StateEnv
+
+SCRIPT = Path(__file__).parent / "scripts" / "saved_run.py"
+
+
+def started(folder: Path, backend: str, steps: int, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+    command = [sys.executable, str(SCRIPT), str(folder), backend, str(steps)]
+    return subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("backend", "kills"),
+    [("dummy", 3), ("subproc", 3)]
+    + [pytest.param(name, 20, marks=[pytest.mark.long, pytest.mark.timeout(600)]) for name in ("dummy", "subproc")],
+)
+def test_killed_at_any_step(backend: str, kills: int, tmp_path: Path) -> None:
+    """A run that is killed again and again, and goes on from its last save on either engine, ends as another one."""
+    steps = 40 * kills
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole.mkdir(), killed.mkdir()
+    with started(whole, "dummy", steps) as process:
+        expected = process.communicate()[0].split()[-1]
+    for _ in range(kills):
+        with started(killed, random.choice(["dummy", backend]), steps, subprocess.PIPE) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            for _ in range(random.randrange(1, 40)):
+                process.stdout.readline()
+                process.stdin.write("\n")
+                process.stdin.flush()
+            time.sleep(random.choice([0.0, 0.001, 0.003, 0.01]))
+            process.kill()
+    with started(killed, backend, steps) as process:
+        assert process.communicate()[0].split()[-1] == expected
+
+
+def made(wrapped: bool = True, n: int = 3, **common: Any) -> vecenvs.VecEnv:
+    vec: vecenvs.VecEnv = vecenvs.DummyVecEnv([partial(CountingEnv, tag=slot) for slot in range(n)], **common)
+    return vecenvs.VecMonitor(vec) if wrapped else vec
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.npz"
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "async", "disabled"])
+def test_every_mode(mode: str, path: Path) -> None:
+    with made(autoreset=mode) as vec, made(autoreset=mode) as other:
+        vec.reset()
+        for _ in range(3):
+            vec.step([0] * 3)
+        save(vec, path)
+        assert load(other, path) is None
+        assert_same(other.step([1] * 3)[:3], vec.step([1] * 3)[:3], "rows")
+
+
+@pytest.mark.parametrize("extra", [None, {"@": 1, "a": np.arange(3), 2: (1.5, b"x")}, [float("nan"), 2**100, "ü"]])
+def test_what_the_program_adds(extra: Any, path: Path) -> None:
+    with made() as vec:
+        vec.reset()
+        save(vec, path, extra=extra)
+        assert repr(load(vec, path)) == repr(extra)
+        rng = np.random.default_rng(5)
+        save(vec, path, extra=rng)
+        assert load(vec, path).random() == rng.random()
+
+
+class Touch:
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.file,)
+
+
+def test_nothing_is_executed_without_trust(path: Path, tmp_path: Path) -> None:
+    touched = tmp_path / "touched"
+    with made() as vec:
+        vec.reset()
+        save(vec, path, extra={"a": Touch(touched)})
+        with pytest.raises(
+            vecenvs.VecEnvError, match=r"run\.npz' has an extra that is pickled: load it with trusted=True"
+        ):
+            load(vec, path)
+        assert not touched.exists()
+        load(vec, path, trusted=True)
+        assert touched.exists()
+
+
+def test_two_generations(path: Path) -> None:
+    with made() as vec:
+        vec.reset()
+        for extra in range(3):
+            save(vec, path, extra=extra)
+        assert (load(vec, path), load(vec, f"{path}.previous")) == (2, 1)
+        data = path.read_bytes()
+        for length in (0, 10, len(data) // 2, len(data) - 1):
+            path.write_bytes(data[:length])
+            with pytest.raises(vecenvs.VecEnvError, match=r"run\.npz' is not .* \(the save before it is .*previous'\)"):
+                load(vec, path)
+        vec.step([0] * 3)
+        with pytest.raises(FileNotFoundError):
+            load(vec, path.with_name("none"))
+
+
+def test_bytes_that_have_changed(path: Path) -> None:
+    """Nothing but an error comes of them, and the envs can be reset."""
+    with made() as vec:
+        vec.reset()
+        save(vec, path)
+        data = path.read_bytes()
+        for _ in range(50):
+            place = random.randrange(len(data))
+            path.write_bytes(data[:place] + bytes([data[place] ^ 1 << random.randrange(8)]) + data[place + 1 :])
+            try:
+                load(vec, path)
+            except vecenvs.VecEnvError as error:
+                assert "run.npz" in str(error)  # noqa: PT017
+        vec.reset()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_hostile_header(path: Path, seed: int) -> None:
+    """Values of other kinds anywhere in the header."""
+    rng = random.Random(seed)
+    with made() as vec:
+        vec.reset()
+        save(vec, path)
+        with np.load(path) as file:
+            members = dict(file)
+        np.savez(path, **members)
+        load(vec, path)
+        header = json.loads(members["header"].tobytes())
+        for _ in range(30):
+            changed = json.loads(json.dumps(header))
+            _change(changed, rng)
+            members["header"] = np.frombuffer(json.dumps(changed).encode(), np.uint8)
+            np.savez(path, **members)
+            try:
+                load(vec, path)
+            except vecenvs.VecEnvError:
+                vec.reset()
+
+
+def _change(node: Any, rng: random.Random) -> None:
+    while True:
+        keys = list(node) if isinstance(node, dict) else range(len(node))
+        key = rng.choice(list(keys))
+        if isinstance(node[key], (dict, list)) and node[key] and rng.random() < 0.9:
+            node = node[key]
+        else:
+            node[key] = rng.choice(
+                [None, -1, 10**9, "os:system", ["f", "os:system"], [], {}, ["o", "subprocess:Popen", {}]]
+            )
+            return
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (partial(made, n=2), "is of 3 envs, and this VecEnv has 2"),
+        (
+            partial(made, wrapped=False),
+            r"is of a VecEnv in the wrappers \['vecenvs.wrappers.vec_monitor:VecMonitor'\], and",
+        ),
+        (partial(made, autoreset="disabled"), "autoreset is disabled, in the state it is same_step"),
+        (lambda: vecenvs.VecMonitor(vecenvs.DummyVecEnv([StateEnv] * 3)), "class is .*StateEnv, in the state it is"),
+    ],
+    ids=["number", "wrappers", "mode", "class"],
+)
+def test_another_vec_env(other: Any, message: str, path: Path) -> None:
+    with made() as vec, other() as wrong:
+        vec.reset()
+        save(vec, path)
+        with pytest.raises(vecenvs.VecEnvError, match=message):
+            load(wrong, path)
+        wrong.reset()
+
+
+def test_episodes_that_are_replayed(path: Path) -> None:
+    def make() -> vecenvs.VecEnv:
+        return vecenvs.DummyVecEnv([OpaqueEnv] * 3, episode_seeds=True)
+
+    with make() as vec, make() as other:
+        vec.reset(seed=4)
+        for _ in range(25):
+            vec.step([1, 2, 3])
+        save(vec, path)
+        load(other, path)
+        for _ in range(25):
+            assert_same(other.step([3, 2, 1])[:3], vec.step([3, 2, 1])[:3], "rows")
+
+
+def test_several_agents(path: Path) -> None:
+    from mpe2 import simple_spread_v3
+
+    def make() -> Any:
+        return vecenvs.make_multi_agent(partial(simple_spread_v3.parallel_env, max_cycles=12), 3, backend="dummy")
+
+    with make() as vec, make() as other:
+        vec.reset(seed=4)
+        rng = np.random.default_rng(1)
+        actions = rng.integers(5, size=(40, 3, 3))
+        for each in actions[:20]:
+            vec.step(each)
+        save(vec, path)
+        load(other, path)
+        for each in actions[20:]:
+            expected, found = vec.step(each), other.step(each)
+            assert_same(found[:3], expected[:3], "rows")
+
+
+def test_what_cannot_be_saved(path: Path) -> None:
+    class Odd(vecenvs.VecEnvWrapper):
+        numbers = None
+
+    vec = Odd(made())
+    vec.numbers = iter([])
+    with vec:
+        vec.reset()
+        with pytest.raises(vecenvs.VecEnvError, match="a wrapper cannot be saved: Odd, attribute 'numbers'"):
+            save(vec, path)
+        with pytest.raises(TypeError, match="take a VecEnv, not 3"):
+            save(3, path)
+    assert not path.exists()
