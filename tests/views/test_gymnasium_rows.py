@@ -42,9 +42,9 @@ def test_every_space_as_observation_and_action(mode: str, name: str) -> None:
     assert assert_parity(as_gymnasium(DummyVecEnv(fns, autoreset=mode)), sync(fns, mode)) > 3
 
 
-@pytest.mark.parametrize("name", list(SPACES))
-def test_every_space_on_other_backends(configuration: Any, name: str) -> None:
-    fns = sampled_fns(SPACES[name], SPACES[name])
+@pytest.mark.parametrize("case", list(SPACES))
+def test_every_space_on_other_backends(configuration: Any, case: str) -> None:
+    fns = sampled_fns(SPACES[case], SPACES[case])
     assert_parity(ours(configuration, fns, "same_step"), sync(fns, "same_step"), steps=12)
 
 

@@ -78,9 +78,9 @@ def test_wrapper(mode: str, name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:.*precision lowered:UserWarning")
-@pytest.mark.parametrize("name", sorted({*CASES} - {"RecordVideo", "HumanRendering"}))
-def test_wrapper_on_other_backends(configuration: Any, name: str) -> None:
-    fns, wrap = CASES[name]
+@pytest.mark.parametrize("case", sorted({*CASES} - {"RecordVideo", "HumanRendering"}))
+def test_wrapper_on_other_backends(configuration: Any, case: str) -> None:
+    fns, wrap = CASES[case]
     run(ours(configuration, fns, "next_step"), asynchronous(fns, "next_step"), wrap, "next_step")
 
 
