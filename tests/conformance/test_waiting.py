@@ -48,6 +48,12 @@ class Waiting(
     test_batched_envs = None
     test_batched_envs_that_reset_themselves = None
     test_what_env_functions_share = None
+    test_a_batched_env_ends_the_episodes_of_all_its_envs = None
+    test_a_batched_env_has_none = None
+    test_a_batched_env_that_raises_too_often = None
+    test_a_batched_env_whose_reset_raises = None
+    test_evaluate_of_batched_envs = None
+    test_envs_are_told_of_their_worker = None  # in the caller's process only while they are made
 
 
 class Rows(AutoresetConformance):
@@ -74,6 +80,12 @@ class TestCoroutines(Waiting):
     test_rows_that_repeat_are_the_callers_own = None
     # This one replaces a coroutine by a function.
     test_a_step_that_a_call_exchanges = None
+    # Episodes of coroutines are not replayed; these envs' methods are attributes, which no state can have.
+    test_a_call_in_an_episode_that_is_replayed = None
+    test_an_episode_is_replayed = None
+    test_another_vec_env_goes_on = None
+    test_verify_changes_nothing = None
+    test_verify_finds_what_a_state_lacks = None
 
 
 class Workers(

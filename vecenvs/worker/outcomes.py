@@ -259,11 +259,13 @@ class EnvTasks(Runner):
         seen, self._seen = self._seen, self._ticks
         if self._ticks != seen or not self._ticking or self._told == seen:
             return self._told != seen
-        self._told = seen
         frames = sys._current_frames()  # noqa: SLF001  the only way to another thread's
         stack = traceback.extract_stack(frames.get(self._thread.ident or 0))
+        if stack[-1].filename.endswith("selectors.py"):  # it waits, or has had no time to do more
+            return True
         outside = [each for each in stack if "asyncio" not in each.filename and each.filename != __file__]
         where = f"{outside[-1].filename}:{outside[-1].lineno} ({outside[-1].line})" if outside else "unknown code"
+        self._told = seen
         _log.warning(
             "no env of this worker can run, as one keeps the event loop from it, at %s: await what waits there, or use "
             "concurrency='threads'", where,
@@ -290,6 +292,7 @@ class EnvTasks(Runner):
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
+            self._loop.set_exception_handler(lambda *_: None)  # of coroutines that go on for ever
             for _, task in self._tasks.values():
                 task.cancel()
             self._loop.run_until_complete(asyncio.sleep(0))
@@ -314,6 +317,7 @@ class EnvTasks(Runner):
         self._tasks[job.local] = job, self._loop.create_task(self._carry_out(job))
         if self._limits and not self._ticking:
             self._ticking = True
+            self._ticks += 1
             self._loop.call_later(self._tick, self._look, time.monotonic() + self._tick)
 
     async def _carry_out(self, job: Job) -> None:
