@@ -49,3 +49,19 @@ def test_ppo_in_one_file_learns_the_same_with_its_make_vec_line_changed() -> Non
     returns = main([*arguments, "--backend", "subproc"])
     assert returns == main([*arguments, "--backend", "gymnasium"])
     assert sum(returns[-10:]) > 2 * sum(returns[:10])
+
+
+def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped in the middle of a rollout, twice, and gone on with on another engine."""
+    example = load("sb3_resume")
+    whole = example.main([str(tmp_path / "whole.npz"), "--total-timesteps", "2560", "--backend", "dummy"])
+    stopped = str(tmp_path / "stopped.npz")
+    for backend, last in (("dummy", 1000), ("subproc", 1700)):
+        with monkeypatch.context() as patch:
+            patch.setattr(example.SaveRollouts, "_on_step", lambda self, last=last: self.num_timesteps < last)
+            assert not _equal(example.main([stopped, "--total-timesteps", "2560", "--backend", backend]), whole)
+    assert _equal(example.main([stopped, "--total-timesteps", "2560", "--backend", "subproc"]), whole)
+
+
+def _equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(value, other[name]) for name, value in one.items())
