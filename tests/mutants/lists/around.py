@@ -23,7 +23,12 @@ FAULTS = [
     Fault("bench/workloads.py", 'mujoco") or find_module', 'mujoco") and find_module', "tests/test_bench_names.py"),
     # cli
     Fault("cli/_play.py", '.get("restarts", 0)', '.get("restart", 0)', f"{RUN} -k die"),
-    Fault("make/env_types.py", 'for part in attribute.split("."):', "for part in [attribute]:", RUN),
+    Fault(
+        "make/env_types.py",
+        'for part in attribute.split("."):',
+        "for part in [attribute]:",
+        "tests/test_evaluate_command.py -k method",
+    ),
     Fault(
         "cli/doctor.py",
         'Finding(BROKEN, f"subproc, {method}"',

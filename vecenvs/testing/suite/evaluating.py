@@ -39,7 +39,7 @@ class TaskEnv(SampledEnv):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.steps += 1
-        if self.lives_file is not None and self.steps == 9 and self.lives_file.stat().st_size < 3:
+        if self.lives_file is not None and self.steps == 1 and self.lives_file.stat().st_size < 3:
             with self.lives_file.open("a") as file:
                 file.write("x")
             os._exit(1)
