@@ -558,6 +558,26 @@ def test_results_and_batches() -> None:
             assert as_seen(written[0]) == as_seen(written[1])
 
 
+def test_rows_from_arrays() -> None:
+    rng = random.Random(0)
+    for seed in range(ROUNDS):
+        space: Any = SPACES[rng.choice(["vector", "double", "image", "flags", "empty", "scalar"])]
+        space.seed(seed)
+        column = np.array([space.sample() for _ in range(rng.randint(1, 5))])
+        odd = [None, 1.5, column[0].astype(object), column[:1], column[0][..., None], column[0].view(Array)]
+        odd += [np.asfortranarray(column[0]), column[0].astype(np.complex64), np.array(column[0]).tolist()]
+        for replaced in [column[0], *odd]:
+            rows: Any = [*map(np.array, column)]
+            rows[rng.randrange(len(rows))] = replaced
+            for values in (rows, tuple(rows), rows[1:], []):
+                written = [np.zeros_like(column), np.zeros_like(column)]
+                assert core().write_arrays(written[0], values) is twin.write_arrays(written[1], values)
+                assert as_seen(written[0]) == as_seen(written[1])
+    for column, values in ((np.zeros((2, 2))[:, ::2], []), (np.zeros(2, object), []), (np.zeros(2), {}), ([], [])):
+        with pytest.raises(TypeError):
+            core().write_arrays(column, values)
+
+
 def test_some_rows() -> None:
     rng = random.Random(0)
     for seed in range(ROUNDS * 5):

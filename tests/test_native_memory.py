@@ -369,6 +369,7 @@ calls = {
     "rows_result": (core.rows_result, columns, column64, flags, indices, {"k": False}),
     "take_batch": (core.take_batch, columns, batch),
     "take_batch by rows": (core.take_batch, columns, batch, indices),
+    "write_arrays": (core.write_arrays, columns, list(batch)),
     "write_column": (core.write_column, column64, [3, 1], [1.5, 2.5]),
     "write_column of another type": (core.write_column, column64, slice(0, 2), (1.5, "a")),
 }

@@ -15,12 +15,8 @@ from benchmarks.stack.page import names_of, reasons, runs_of
 from vecenvs.bench.report import Spread
 
 _NAMES = [found.name for found in CANDIDATES]
-_SECTIONS = (
-    "headline",
-    "training",
-    "batched",
-    "evaluation",
-)  # written by `docs.headline`, `.training --page`, `batched.py --docs`, `evaluate.py --docs`
+# Written by `docs.headline`, `.training --page`, `batched.py --docs`, `evaluate.py --docs`, `.agents --docs`.
+_SECTIONS = ("headline", "training", "batched", "evaluation", "agents")
 _INTRO = """# Beside other libraries
 
 {headline}
@@ -32,6 +28,8 @@ _INTRO = """# Beside other libraries
 {batched}
 
 {evaluation}
+
+{agents}
 
 ## How the rest was measured
 

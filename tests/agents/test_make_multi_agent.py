@@ -134,6 +134,28 @@ def test_what_envs_do_wrong(wrong: str, match: str) -> None:
         vec.step(zeros(vec))
 
 
+class FailsOnce(Teams):
+    """Shows all agents and fails in its first episode; has one in the next ones."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed)
+        self.agents = self.possible_agents[: 5 if self.episode == 1 else 1]
+        return {agent: self._see(agent, 0) for agent in self.agents}, {}
+
+    def step(self, actions: Any) -> Any:
+        raise RuntimeError("no")
+
+
+def test_a_failed_step_leaves_nothing_in_the_next_episode() -> None:
+    with make_multi_agent(FailsOnce, 1, backend="dummy") as vec:
+        assert vec.reset()["cat"].any(axis=2).all()
+        with pytest.raises(EnvError, match="RuntimeError"):
+            vec.step(zeros(vec))
+        obs = vec.reset()
+        assert obs["cat"].any(axis=2).tolist() == [[True, False, False]]
+        assert not obs["dog"]["image"].any()
+
+
 def test_actions_of_another_shape() -> None:
     with make_multi_agent(Teams, 2, backend="dummy") as vec:
         vec.reset()

@@ -47,10 +47,10 @@ def draw_hosts(rng: random.Random, mode: str, info_attrs: Sequence[str]) -> list
     return found
 
 
-def functions(hosts: Sequence[Host], form: str, pad: int) -> list[Any]:
-    """Return the env functions of these hosts."""
+def functions(hosts: Sequence[Host], form: str, pad: int, single: type[ChaosEnv] = ChaosEnv) -> list[Any]:
+    """Return the env functions of these hosts; `single` is the class of the envs."""
     found: list[Any] = []
     for kind, first, size in hosts:
-        singles = [functools.partial(ChaosEnv, first + k, os.getpid(), form, pad) for k in range(size)]
+        singles = [functools.partial(single, first + k, os.getpid(), form, pad) for k in range(size)]
         found.append(singles[0] if kind == SINGLE else Batched(functools.partial(KINDS[kind][1], singles), size))
     return found

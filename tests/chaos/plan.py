@@ -37,6 +37,7 @@ class Plan:
     patience: float
     info_attrs: tuple[str, ...] = ()
     moves: bool = False  # whether workers may move: see `RayVecEnv`'s min_workers
+    teams: bool = False  # whether the envs have several agents: see `TeamEnv`
     newest: bool = False  # whether workers are children of this process, to be found without their pids
 
     @property

@@ -18,10 +18,12 @@ from chaos.calls import Calls
 from chaos.disturb import Disturber, Interrupter
 from chaos.env import FORMS, PADS, ChaosEnv
 from chaos.expected import Expected
-from chaos.hosts import draw_hosts, functions
+from chaos.hosts import SINGLE, draw_hosts, functions
 from chaos.plan import Plan, Violation
 from chaos.player import Player
 from chaos.schedule import Schedule
+from chaos.teams import TeamEnv, TeamView
+from vecenvs import make_multi_agent
 from vecenvs.backends import backend_class
 from vecenvs.errors import VecEnvError
 from vecenvs.pool.hosts import Hosts
@@ -68,9 +70,10 @@ def plan_of(rng: random.Random, engine: Engine) -> Plan:
     mode = rng.choice(AUTORESET_MODES)
     pad = rng.choice(PADS)
     info_attrs = ("bonus",) if rng.random() < 0.2 else ()
+    hosts = draw_hosts(rng, mode, info_attrs)
     return Plan(
         mode=mode,
-        hosts=draw_hosts(rng, mode, info_attrs),
+        hosts=hosts,
         form=rng.choice(FORMS),
         pad=pad,
         restart=restart,
@@ -85,6 +88,7 @@ def plan_of(rng: random.Random, engine: Engine) -> Plan:
         faults=disturbed and rng.random() < 0.6,
         patience=engine.patience,
         info_attrs=info_attrs,
+        teams=all(host.kind == SINGLE for host in hosts) and rng.random() < 0.3,
         newest=engine.backend == "subproc",
     )
 
@@ -161,10 +165,14 @@ class Rounds:
         if plan.restart:
             kwargs |= {"on_failure": "restart", "max_restarts": plan.max_restarts}
 
+        kwargs |= {"autoreset": plan.mode, "step_timeout": plan.step_timeout, "info_attrs": plan.info_attrs}
+
         def make() -> VecEnv:
-            return backend_class(self.engine.backend)(
-                fns, autoreset=plan.mode, step_timeout=plan.step_timeout, info_attrs=plan.info_attrs, **kwargs
-            )
+            if plan.teams:
+                fns = functions(plan.hosts, plan.form, plan.pad, TeamEnv)
+                multi = make_multi_agent(fns, backend=self.engine.backend, **kwargs)
+                return TeamView(multi, direct=bool(plan.interrupts))
+            return backend_class(self.engine.backend)(functions(plan.hosts, plan.form, plan.pad), **kwargs)
 
         faulthandler.dump_traceback_later(self.engine.patience, exit=True, file=self.log)
         try:

@@ -24,6 +24,7 @@ static PyMethodDef methods[] = {
     {"rows_result", (PyCFunction)(void (*)(void))rows_result, METH_FASTCALL, "See twin.py."},
     {"take_batch", (PyCFunction)(void (*)(void))take_batch, METH_FASTCALL, "See twin.py."},
     {"take_outcomes", (PyCFunction)(void (*)(void))take_outcomes, METH_FASTCALL, "See twin.py."},
+    {"write_arrays", (PyCFunction)(void (*)(void))write_arrays, METH_FASTCALL, "See twin.py."},
     {"write_column", (PyCFunction)(void (*)(void))write_column, METH_FASTCALL, "See twin.py."},
     {"write_outcomes", (PyCFunction)(void (*)(void))write_outcomes, METH_FASTCALL, "See twin.py."},
     {"writes_to", writes_to, METH_O, "See twin.py."},

@@ -37,6 +37,6 @@ Fast step_envs;
 PyObject *writes_to(PyObject *module, PyObject *column);
 
 /* results.c */
-Fast flagged, plain_result, rows_result, take_batch, take_outcomes, write_column, write_outcomes;
+Fast flagged, plain_result, rows_result, take_batch, take_outcomes, write_arrays, write_column, write_outcomes;
 
 #endif

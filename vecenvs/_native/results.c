@@ -147,6 +147,37 @@ take_batch(PyObject *module, PyObject *const *args, Py_ssize_t count)
     Py_RETURN_TRUE;
 }
 
+PyObject *
+write_arrays(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    PyArrayObject *column = count == 2 ? (PyArrayObject *)args[0] : NULL;
+    if (column == NULL || !PyArray_CheckExact(args[0]) || !PyArray_ISCARRAY(column) || PyArray_NDIM(column) < 1 ||
+        PyDataType_REFCHK(PyArray_DESCR(column)) || !(PyList_CheckExact(args[1]) || PyTuple_CheckExact(args[1]))) {
+        PyErr_SetString(PyExc_TypeError, "write_arrays takes an array of numbers and a list or tuple");
+        return NULL;
+    }
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(args[1]);
+    if (n != PyArray_DIM(column, 0)) {
+        Py_RETURN_FALSE;
+    }
+    for (Py_ssize_t k = 0; k < n; k++) {
+        PyArrayObject *row = (PyArrayObject *)PySequence_Fast_GET_ITEM(args[1], k);
+        if (!PyArray_CheckExact((PyObject *)row) || PyArray_NDIM(row) != PyArray_NDIM(column) - 1 ||
+            !PyArray_ISCARRAY_RO(row) ||
+            (PyArray_DESCR(row) != PyArray_DESCR(column) &&
+             !PyArray_EquivTypes(PyArray_DESCR(row), PyArray_DESCR(column))) ||
+            !PyArray_CompareLists(PyArray_DIMS(row), PyArray_DIMS(column) + 1, PyArray_NDIM(row))) {
+            Py_RETURN_FALSE;
+        }
+    }
+    size_t size = row_bytes(column);
+    for (Py_ssize_t k = 0; k < n; k++) {
+        memmove(PyArray_BYTES(column) + k * size, PyArray_DATA((PyArrayObject *)PySequence_Fast_GET_ITEM(args[1], k)), size);
+    }
+    Py_RETURN_TRUE;
+}
+
 static int
 write_number(char *cell, int type, PyObject *value)
 /* Write a value that is exactly of Python's type for this type of numbers. Return whether it is, and fits. */

@@ -173,6 +173,19 @@ def take_batch(column: NDArray[Any], batch: Any, indices: NDArray[np.int64] | No
     return True
 
 
+def write_arrays(column: NDArray[Any], values: list[Any] | tuple[Any, ...], /) -> bool:
+    """Write an array to each row of a column, if all are contiguous ones of its dtype and a row's shape; else False."""
+    wanted = column.dtype, column.shape[1:]
+    if len(values) != len(column) or not all(
+        type(value) is np.ndarray and (value.dtype, value.shape) == wanted and value.flags.c_contiguous
+        for value in values
+    ):
+        return False
+    for row, value in enumerate(values):
+        column[row] = value
+    return True
+
+
 def write_column(column: NDArray[Any], rows: slice | list[int], values: Sequence[Any], /) -> bool:
     """Write a list or a tuple of values to rows of a column of float64, int64 or bool, one after another or a list.
 

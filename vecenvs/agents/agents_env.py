@@ -62,7 +62,7 @@ class AgentsEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         """Reset the env and return the first row: its agents are those that are there."""
         given = {name: value for name, value in (("seed", seed), ("options", options)) if value is not None}
         first = self.env.reset(**given)
-        self._row.clear()
+        self._row.clear_all()
         self._met.clear()
         self._alive, self._owed = {}, {}
         if self.roster.by_turns:
