@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import pickle
 import random
 import types
 from array import array
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -73,6 +75,16 @@ KINDS = {
     "LunarLander-v3": (make_env, "replay"),
 }
 SHORT = {"CartPole-v1", "Pendulum-v1", "HalfCheetah-v5", "ALE/Breakout-v5", "LunarLander-v3"}
+
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "HalfCheetah-v5", "LunarLander-v3", "BipedalWalker-v3"])
+def test_the_table_of_the_docs(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    row_of = importlib.import_module("state_table").row_of
+    assert row_of(env_id) in (DOCS / "state.md").read_text(), "run: python docs/state_table.py"
 
 
 def played(vec: vecenvs.VecEnv, steps: int, seed: int) -> str:
