@@ -91,7 +91,7 @@ def test_the_info_of_an_interrupted_reset_comes_with_no_other_row(monkeypatch: p
 
     with DummyVecEnv([lambda: CountingEnv()] * 3) as vec:
         vec.reset(seed=0)
-        monkeypatch.setattr(Autoreset, "_step_of", interrupt)
+        monkeypatch.setattr(Autoreset, "step_of", interrupt)
         with pytest.raises(EnvError, match="env 1 raised TimeIsUp in reset"):
             vec.reset([1])
         vec.send([0], [2])
