@@ -46,7 +46,7 @@ class MultiAgentVecEnv(AgentRows):
     Seeds, options, autoreset modes, subsets and failures are by env, as in `VecEnv`.
 
     Args:
-        vec: a VecEnv of `AgentsEnv`s, not stepped yet.
+        vec: a VecEnv whose envs are each an `AgentsEnv`, not stepped yet.
 
     Attributes:
         vec: the VecEnv whose rows these are. Its slots' observations are Dicts with further keys.
