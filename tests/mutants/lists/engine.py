@@ -168,7 +168,7 @@ FAULTS = [
     ),
     Fault(
         "worker/make_envs.py",
-        "        close_envs(envs, first, remote=remote)\n        if not",
+        "        close_envs(envs, first, remote=remote, runner=runner)\n        if not",
         "        if not",
         f"{CONTRACT} -k 'TestRules or TestStarts'",
     ),
