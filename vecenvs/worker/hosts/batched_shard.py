@@ -10,22 +10,19 @@ import numpy as np
 from vecenvs._native.forks import run
 from vecenvs.batch.batch_columns import FIRST, LAST, TRUNCATED, BatchColumns
 from vecenvs.batch.info_batches import Columns, InfoColumn, merge_disjoint, select_rows
-from vecenvs.batch.values import copy_containers
-from vecenvs.errors import RepeatedEnvError, ResetNeededError, SpaceMismatch, StateError, VecEnvError, describe_indices
-from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, safe_text
+from vecenvs.errors import StateError, VecEnvError
+from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots
 from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.worker.autoreset import ERROR, RowFlags
 from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors
 from vecenvs.worker.env_shard import BROKEN_OFF, FirstRow, raise_or_defer
-from vecenvs.worker.final_infos import mask_of, split_infos
+from vecenvs.worker.final_infos import mask_of
 from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.block_attributes import BlockAttributes
 from vecenvs.worker.hosts.block_writer import BlockWriter, Mask, RowIndex
-from vecenvs.worker.hosts.next_resets import NextResets
-from vecenvs.worker.rules import EpisodeSeeds, Rules
-
-# Of ours, and what another env of the same function would raise again.
-_AT_ONCE = (VecEnvError, ResetNeededError, SpaceMismatch, RepeatedEnvError)
+from vecenvs.worker.hosts.host_failures import HostFailures
+from vecenvs.worker.hosts.host_resets import HostResets
+from vecenvs.worker.rules import Rules
 
 _NONE: RowIndex = np.zeros(0, np.int64)
 
@@ -51,7 +48,6 @@ class BatchedShard:
         self._host = host
         self._mode = rules.autoreset
         self._refuses = self._mode == "disabled"
-        self._seeds = None if rules.root is None else EpisodeSeeds(rules.root, first)
         self._batch = batch
         self._remote = remote
         self._slots = slice(first, first + len(self.all))
@@ -70,15 +66,13 @@ class BatchedShard:
         self._begun_next: Mask = np.zeros(len(self.all), bool)  # next_step: whose lost episodes a reset follows
         self._why = "has not been reset"
         self._errors = errors
-        self._who = f"the batched env of envs {describe_indices(range(self._slots.start, self._slots.stop))}"
-        if errors is not None:
-            errors.who = self._who
+        self._failures = HostFailures(range(first, first + len(self.all)), errors, remote=remote)
         # env -> the last row of its episode, which was lost with another worker or an error; and what its info says.
         self._lost: dict[int, Any] = {}
         self._loss: tuple[str, Any] = "worker_restarted", True
         self._fresh: Columns = {}  # infos of the resets of other envs meanwhile: these repeat their first rows
-        self._held = NextResets(first)
-        self.hold = self._held.hold  # seed and options for an env's next reset which is not the batched env's own
+        self._resets = HostResets(host, first, rules, errors, self._writer, self._use)
+        self.hold = self._resets.hold
 
     def read_actions(self) -> Sequence[Any]:
         """Return nothing: the host takes its actions as a block of the columns."""
@@ -178,19 +172,9 @@ class BatchedShard:
 
     def _begin_in_same_step(self, obs: Sequence[Any], ended: RowIndex, infos: Columns) -> tuple[Columns, Columns]:
         """Keep the last observations of ended episodes, reset if the host has not; return infos and those of resets."""
-        finals: Any
-        resets: Columns
         if self._host.autoreset == "same_step":
-            by_gymnasium = self._host.keeps_finals
-            infos, resets, finals = split_infos(infos, ended, len(self.all), as_gymnasium=by_gymnasium)
-            if finals is not None:
-                self._writer.keep_final(finals, ended, infos)
-            elif by_gymnasium:
-                first = self.first + int(ended[0])
-                raise VecEnvError(f"the batched env's infos have no 'final_obs' for env {first}")
-            return infos, resets
-        finals = tuple(_rows_of(part, ended) for part in obs)
-        self._writer.keep_final(finals, ended, infos)
+            return self._writer.split_final(ended, infos, as_gymnasium=self._host.keeps_finals)
+        self._writer.keep_final_rows(obs, ended, infos)
         self._writer.write(obs)
         self._parts = None
         resets = self._reset(self._mask_of(ended))
@@ -242,10 +226,7 @@ class BatchedShard:
         for slot, (row, seed) in lost.items():
             self._lost[slot - self.first] = row
             self._refused[slot - self.first] = False
-            if self._seeds is None:
-                self.hold(slot - self.first, "seed", seed)
-            else:
-                self._seeds.put(slot - self.first, seed)
+            self._resets.resume(slot - self.first, seed)
 
     def state_of(self, local: int, verify: bool) -> Any:
         """Refuse: the env is part of a batched one."""
@@ -265,10 +246,7 @@ class BatchedShard:
     def _reset_rows(self, some: Slots, given: ResetArguments) -> RowsBody | None:
         mask = self._mask_of(np.array(some))
         if not (mask.all() or self._host.takes_masks):
-            kind = type(self._host.env).__name__
-            problem = VecEnvError(f"{kind} resets all its envs at once: call reset() without indices")
-            why = RemoteFailure.capture(self.first, "reset", problem, portable=self._remote)
-            return RowsBody(self._failed(some, why))
+            return RowsBody(self._failures.reset_together(some, self._host.env))
         try:
             infos = self._reset(mask, given)
             left = self._attributes.store(self._attributes.read())
@@ -289,69 +267,33 @@ class BatchedShard:
 
     def _reset(self, mask: Mask, given: ResetArguments = NONE_GIVEN) -> Columns:
         """Reset the envs of `mask`, write their observations, and return their infos."""
-        infos: Columns = {}
-        for some, seeds, options in self._held.arguments(mask, given, apart=self._host.takes_masks):
-            part = None if some.all() else some
-            streams = {}
-            if self._seeds is not None:
-                streams = {env: self._seeds.of(env, seeds[env]) for env in np.flatnonzero(some).tolist()}
-                seeds = [
-                    stream and stream.seed(self.first + env) for env, stream in ((e, streams.get(e)) for e in self.all)
-                ]
-            obs, own = self._reset_host(some, seeds, options)
-            self._writer.write(self._writer.parts(obs), part)
-            self._held.forget(some)
-            own = own if part is None else select_rows(own, part)
-            if self._seeds is not None:
-                begun = [self._seeds.begin(env, stream) for env, stream in streams.items()]
-                rows = np.array([*streams])
-                own.update((key, InfoColumn(rows, [each[key] for each in begun])) for key in begun[0])
-            infos = merge_disjoint(infos, own)
+        infos = self._resets.begin(mask, given, self._lose_others)
         self._lost = {local: row for local, row in self._lost.items() if not mask[local]}
         self._ended = self._ended[~mask[self._ended]]
         self._begun_next = self._begun_next & ~mask
         self._refused &= ~mask
         return self._attributes.without(infos)
 
-    def _reset_host(self, some: Mask, seeds: Sequence[int | None], options: Any) -> Any:
-        """Reset these envs of the host. With `on_error` try again with a new one, whose other episodes are lost."""
-        part, errors = None if some.all() else some, self._errors
-        if errors is None:
-            return run(self._host.reset, part, seeds, options)
-        while True:
-            try:
-                if 0 in errors.broken:
-                    errors.make_anew(hosts := [self._host], 0)
-                    self._host = self._attributes.host = hosts[0]
-                    if all(seed is None for seed in seeds) and (first := errors.other_seed(0)) is not None:
-                        seeds = range(first // 2, first // 2 + len(some))
-                errors.seeded(0, seeds[int(some.argmax())])
-                found = run(self._host.reset, part, seeds, options)
-            except ENV_ERRORS as exc:
-                self._lose(~some & ~self._refused & ~self._begun_next, "reset", exc)
-                errors.pause(0)
-            else:
-                errors.was_reset(0)
-                return found
+    def _use(self, host: BatchedHost) -> None:
+        self._host = self._attributes.host = host
 
     # Failures
 
     def _lose(self, whose: Mask, doing: str, exc: BaseException) -> None:
         """Let an exception of the host end the episodes of these envs. Raise it if that is not what it does."""
-        if self._errors is None or type(exc) in _AT_ONCE:
-            raise exc
-        self._loss = ERROR, self._errors.happened(0, doing, exc)
+        self._loss = ERROR, self._failures.counted(doing, exc)
         rows = self._batch.observations
         self._lost.update((env, rows.row(self.first + env)) for env in np.flatnonzero(whose).tolist())
         self._ended, self._needs_check = self._ended[~whose[self._ended]], True
 
+    def _lose_others(self, some: Mask, exc: BaseException) -> None:
+        """Let an exception of the reset of `some` envs end the episodes of the others."""
+        self._lose(~some & ~self._refused & ~self._begun_next, "reset", exc)
+
     def _refuse(self) -> RowsBody:
         """Refuse a step since some envs need a reset; nothing else changes."""
-        index = self.first + int(np.flatnonzero(self._refused)[0])
-        whole = f"reset(range({self._slots.start}, {self._slots.stop})) all envs of its batch first"
-        remedy = f"reset([{index}]) it first" if self._host.takes_masks else whole
-        problem = ResetNeededError(f"env {index} {self._why}", remedy)
-        return RowsBody(self._extras_of("step", problem, self.all))
+        env = int(np.flatnonzero(self._refused)[0])
+        return RowsBody(self._failures.reset_needed(env, self._why, apart=self._host.takes_masks))
 
     def _fail_all(self, doing: str, exc: BaseException, asked: Sequence[int] | None = None) -> RowsBody:
         """Note an exception of the host, after which all its envs need a reset; tell those that were `asked` so."""
@@ -360,25 +302,14 @@ class BatchedShard:
         self._refused[:], self._why, self._needs_check = True, "failed before", True
         self._ended, self._begun_next, self._lost = _NONE, self._begun_next & False, {}
         self._flags[:], self.flags.some = 0, True
-        return RowsBody(self._extras_of(doing, exc, self.all if asked is None else asked))
-
-    def _extras_of(self, doing: str, exc: BaseException, some: Sequence[int]) -> list[RowExtras]:
-        why = RemoteFailure.capture(self.first, doing, exc, portable=self._remote)
-        if type(exc) not in (VecEnvError, ResetNeededError):  # those are not of a VecEnv in there
-            spent = self._errors.spent(0) if self._errors is not None else ""
-            told = f"{self._who} raised {type(exc).__name__} in {doing}: {safe_text(exc)}{spent and '. '}{spent}"
-            why = why._replace(summary=told)
-        return self._failed(some, why)
-
-    def _failed(self, some: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
-        return [RowExtras(self.first + env, {}, None, why._replace(slot=self.first + env)) for env in some]
+        return RowsBody(self._failures.raised(doing, exc, self.all if asked is None else asked))
 
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
         """Fail envs for a reason from outside; the whole host needs a reset then."""
         self._refused[:], self._why, self._needs_check = True, "failed before", True
         self._flags[list(shard)], self.flags.some = 0, True
         self.info_writer.report_again()
-        return self._failed(shard, why)
+        return self._failures.told(shard, why)
 
     # The envs
 
@@ -393,7 +324,3 @@ class BatchedShard:
     def show_envs(self) -> list[Any]:
         """Return the list of the envs itself. AttributeError if the batched env has none here."""
         return self._host.envs_here()
-
-
-def _rows_of(part: Any, rows: RowIndex) -> Any:
-    return part[rows] if isinstance(part, np.ndarray) else [copy_containers(part[row]) for row in rows.tolist()]

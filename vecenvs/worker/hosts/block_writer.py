@@ -13,7 +13,9 @@ from vecenvs.batch.batch_columns import FINAL, BatchColumns
 from vecenvs.batch.info_batches import Columns, InfoColumn
 from vecenvs.batch.layout import Leaf, casting, coerce
 from vecenvs.batch.values import as_array, copy_containers
+from vecenvs.errors import VecEnvError
 from vecenvs.transport.protocol import RowsBody
+from vecenvs.worker.final_infos import split_infos
 
 RowIndex = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -125,3 +127,20 @@ class BlockWriter:
             for row, obs in zip(rows.tolist(), observations, strict=True):
                 finals.store_row(self.first + row, obs)
         self._flags[rows] |= FINAL
+
+    def keep_final_rows(self, parts: Sequence[Any], rows: RowIndex, infos: Columns) -> None:
+        """Keep the last observations of these rows, of what `parts` has returned."""
+        self.keep_final(tuple(_rows_of(part, rows) for part in parts), rows, infos)
+
+    def split_final(self, rows: RowIndex, infos: Columns, *, as_gymnasium: bool) -> tuple[Columns, Columns]:
+        """Keep the last observations of these rows, which are in the infos; return the others and those of resets."""
+        infos, resets, finals = split_infos(infos, rows, self.count, as_gymnasium=as_gymnasium)
+        if finals is not None:
+            self.keep_final(finals, rows, infos)
+        elif as_gymnasium:
+            raise VecEnvError(f"the batched env's infos have no 'final_obs' for env {self.first + int(rows[0])}")
+        return infos, resets
+
+
+def _rows_of(part: Any, rows: RowIndex) -> Any:
+    return part[rows] if isinstance(part, np.ndarray) else [copy_containers(part[row]) for row in rows.tolist()]

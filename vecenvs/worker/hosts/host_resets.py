@@ -1,0 +1,86 @@
+"""Resets of a batched env: with seeds and options of its envs, and by `on_error` of a new one in place of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from vecenvs._native.forks import run
+from vecenvs.batch.info_batches import Columns, InfoColumn, merge_disjoint, select_rows
+from vecenvs.transport.reset_arguments import ResetArguments
+from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors
+from vecenvs.worker.hosts.batched_host import BatchedHost
+from vecenvs.worker.hosts.block_writer import BlockWriter, Mask
+from vecenvs.worker.hosts.next_resets import NextResets
+from vecenvs.worker.rules import EpisodeSeeds, Rules
+
+Failed = Callable[[Mask, Exception | SystemExit], None]  # of a reset of these envs; raises if that is to be an error
+
+
+class HostResets:
+    """Resets one host, whose envs begin at slot `first`. `replace` is called with a new one that takes its place."""
+
+    def __init__(
+        self, host: BatchedHost, first: int, rules: Rules, errors: EnvErrors | None,
+        writer: BlockWriter, replace: Callable[[BatchedHost], None],
+    ) -> None:  # fmt: skip
+        self._host = host
+        self._first = first
+        self._seeds = None if rules.root is None else EpisodeSeeds(rules.root, first)
+        self._errors = errors
+        self._writer = writer
+        self._replace = replace
+        self._held = NextResets(first)
+        self.hold = self._held.hold  # seed and options for an env's next reset which is not the batched env's own
+
+    def resume(self, env: int, seed: Any) -> None:
+        """Take over the seed of the next episode of an env that another worker had."""
+        if self._seeds is None:
+            self.hold(env, "seed", seed)
+        else:
+            self._seeds.put(env, seed)
+
+    def begin(self, mask: Mask, given: ResetArguments, failed: Failed) -> Columns:
+        """Reset the envs of `mask`, write their observations, and return their infos."""
+        infos: Columns = {}
+        for some, seeds, options in self._held.arguments(mask, given, apart=self._host.takes_masks):
+            part = None if some.all() else some
+            streams = {}
+            if self._seeds is not None:
+                streams = {env: self._seeds.of(env, seeds[env]) for env in np.flatnonzero(some).tolist()}
+                each = map(streams.get, range(len(some)))
+                seeds = [stream and stream.seed(self._first + env) for env, stream in enumerate(each)]
+            obs, own = self._reset(some, seeds, options, failed)
+            self._writer.write(self._writer.parts(obs), part)
+            self._held.forget(some)
+            own = own if part is None else select_rows(own, part)
+            if self._seeds is not None:
+                begun = [self._seeds.begin(env, stream) for env, stream in streams.items()]
+                rows = np.array([*streams])
+                own.update((key, InfoColumn(rows, [each[key] for each in begun])) for key in begun[0])
+            infos = merge_disjoint(infos, own)
+        return infos
+
+    def _reset(self, some: Mask, seeds: Sequence[int | None], options: Any, failed: Failed) -> Any:
+        """Reset these envs of the host. With `on_error` try again with a new one, whose other episodes are lost."""
+        part, errors = None if some.all() else some, self._errors
+        if errors is None:
+            return run(self._host.reset, part, seeds, options)
+        while True:
+            try:
+                if 0 in errors.broken:
+                    errors.make_anew(hosts := [self._host], 0)
+                    self._host = hosts[0]
+                    self._replace(self._host)
+                    if all(seed is None for seed in seeds) and (first := errors.other_seed(0)) is not None:
+                        seeds = range(first // 2, first // 2 + len(some))
+                errors.seeded(0, seeds[int(some.argmax())])
+                found = run(self._host.reset, part, seeds, options)
+            except ENV_ERRORS as exc:
+                failed(some, exc)
+                errors.pause(0)
+            else:
+                errors.was_reset(0)
+                return found
