@@ -5,6 +5,7 @@
 * `env`: an env with predictable rows, whose actions make it fail, hang or kill its process.
 * `hosts`: the batched envs and single envs of a round.
 * `model`: the states of one slot, and the rows that may come next in each.
+* `options`: the option that some rounds have: seeds of each episode, tasks, envs that raise and go on.
 * `plan`: the parameters of a round, the outcome of a call, violations.
 * `calls`: carries out calls, perhaps with a Ctrl-C inside.
 * `expected`: the possible states of all slots. Every answer narrows them.

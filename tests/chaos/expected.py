@@ -9,6 +9,7 @@ from pathlib import Path
 from chaos.env import BAD_INFO, END_BAD, KINDS, MISSING
 from chaos.hosts import OPAQUE, SINGLE, Host
 from chaos.model import LIFE, PID, Row, State, fields_of
+from chaos.options import Begun
 from chaos.plan import Outcome, Plan, Violation
 from vecenvs.errors import AlreadySteppingError, EnvError, StepTimeout, WorkerDied
 from vecenvs.vec_env import Batch
@@ -30,13 +31,16 @@ class Expected:
     `inline` are the workers in this process. `causes` counts, by worker, the reasons for which it may have ended.
     """
 
-    def __init__(self, plan: Plan, shards: Sequence[range], inline: set[int], counts: Counter[str]) -> None:
-        self.plan, self.shards, self.inline, self.counts = plan, shards, inline, counts
+    def __init__(
+        self, plan: Plan, shards: Sequence[range], inline: set[int], counts: Counter[str], begun: Begun
+    ) -> None:
+        self.plan, self.shards, self.inline, self.counts, self.begun = plan, shards, inline, counts, begun
         self.n = plan.num_envs
         self.owner = [worker for worker, shard in enumerate(shards) for _ in shard]
         self.hosts = [host for host in plan.hosts for _ in host.slots]  # by slot
         self.states = [
-            {State(slot, plan.mode, self.owner[slot] not in inline, host.kind)} for slot, host in enumerate(self.hosts)
+            {State(slot, plan.mode, self.owner[slot] not in inline, host.kind, plan.option)}
+            for slot, host in enumerate(self.hosts)
         ]
         self.lock = {"idle"}  # or "step" or "call": what may be under way of all envs
         self.gone: list[set[State]] = [set() for _ in range(self.n)]  # states that would hold, had a row come
@@ -278,6 +282,10 @@ class Expected:
         if worker in self.dead:  # which begins no async autoreset
             self.states[slot] = {state._replace(due=None) for state in self.states[slot]}
         self.last[slot] = row
+        self.counts["env errors"] += "env_error" in row.info
+        if row.info.get("episode_start"):
+            self.counts[self.plan.option] += 1
+            self.begun.check(row)
 
     def take_batch(self, batch: Batch) -> None:
         indices = batch.indices.tolist()

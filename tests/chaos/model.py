@@ -30,8 +30,13 @@ from chaos.env import (
 from chaos.hosts import BY_ITSELF, SINGLE
 from chaos.plan import Violation
 
+OURS = (
+    "TimeLimit.truncated", "terminal_observation", "episode_start", "bad", "bonus", "worker_restarted",
+    "env_error", "episode_seed", "episode_number", "task",
+)  # fmt: skip
 Obs = tuple[int, ...]
 SLOT, PID, LIFE, EPISODE, T, HASH, SEED, OPTION = range(len(FIELDS))
+RENEWING = ("reset", "renew")  # options of a round with which exceptions of envs end their episodes
 
 
 class Row(NamedTuple):
@@ -70,6 +75,7 @@ class Due(NamedTuple):
     unread: bool = False  # an error because a row's infos cannot be unpickled
     among: bool = False  # an env's first one, perhaps after a reset of others of its batched env
     leftover: bool = False  # of a lock-step that a death has ended: the next command overtakes it
+    raised: bool = False  # the env, whose episode ends so
     then_lost: bool = False  # the row had come before its worker died
     next: tuple[int, int] = (0, 0)  # then: the life, if known, and the bumps of the env that has replaced it
 
@@ -94,6 +100,8 @@ class State(NamedTuple):
     mode: str
     remote: bool
     kind: str = SINGLE  # of its host
+    option_name: str = ""  # of the round: see `options`
+    broken: bool = False  # whether its next reset makes it anew
     life: int = 0  # 0: not known yet
     episode: int = 0
     t: int = 0
@@ -136,6 +144,8 @@ class State(NamedTuple):
         due = Due("row", "step", action, held=self.held, kept=self.held, before=(self.episode, self.fault))
         if self.phase == "lost":
             return self._lose(due)
+        if kind == RAISE and self.phase == "live" and self.option_name in RENEWING:
+            return self._replace(broken=self.option_name == "renew")._end(due._replace(truncated=True, raised=True))
         if self.needs_reset or (kind == RAISE and self.phase == "live"):
             return self._replace(phase="failed", due=due._replace(kind="error"))
         if self.phase == "first":
@@ -176,10 +186,12 @@ class State(NamedTuple):
         due = Due("first", command, held=held, kept=self.held, before=before)
         after = self._replace(held=held)._begin(due)
         # What waited for the reset waits on if that fails, but not what was given to it.
-        return after._replace(held=self.held) if self.fault == "raise" else after
+        return after._replace(held=self.held) if after.due is not None and after.due.kind == "error" else after
 
     def _begin(self, due: Due) -> State:
         fault = self.fault
+        if self.broken or (fault == "raise" and self.option_name in RENEWING):
+            return self._renewed()._begin(due)
         clear = self._replace(fault="")
         if fault == "raise":  # what waited for the reset waits for the next one
             return clear._fail(due)
@@ -188,7 +200,7 @@ class State(NamedTuple):
         by_itself = self.kind in BY_ITSELF and due.command == "step" and not self.replaced
         seed, option, held = (MISSING, MISSING, self.held) if by_itself else (*self.held, (MISSING, MISSING))
         due = due._replace(among=self.together and not (self.life and self.episode))
-        unsure = self.replaced and seed == MISSING
+        unsure = (self.replaced and seed == MISSING) or self.option_name in ("seeds", "tasks")
         episode = self.episode + 1
         after = clear._replace(
             episode=episode, t=0, seed=seed, option=option, hash=first_hash(self.slot, episode, seed, option),
@@ -197,6 +209,12 @@ class State(NamedTuple):
         if fault == "bad" and self.remote:
             return after.unread(due)._fail(due._replace(unread=True))
         return after._replace(due=due._replace(start=True, unsure=unsure))
+
+    def _renewed(self) -> State:
+        """Return the state of a new env in place of this one, before its first reset."""
+        return self._replace(
+            life=0, episode=0, t=0, hash=0, bumps=0, bonus=0, fault="", broken=False, blurred=False, replaced=True
+        )
 
     def unread(self, due: Due) -> State:
         """Return the state in which the row of a reset will not be returned."""
@@ -215,10 +233,15 @@ class State(NamedTuple):
         episodes = {due.before[0], self.episode, *([self.episode + 1] if aside else [])}
         faults = {"", due.before[1], self.fault, set_by}
         helds = {due.kept, self.held, *([(MISSING, MISSING)] if aside else [])}
-        return [
+        found = [
             self._replace(episode=episode, fault=fault, held=held, blurred=True)._fail(due)
             for episode, fault, held in itertools.product(episodes, faults, helds)
         ]
+        if self.option_name in RENEWING and (due.raised or "raise" in faults or self.replaced or not self.life):
+            fresh = [self._renewed()._replace(held=held)._fail(due) for held in helds]
+            found += [state._replace(broken=True, blurred=True) for state in found]
+            found += [state._replace(episode=episode, blurred=True) for state in fresh for episode in (0, 1)]
+        return found
 
     def after_death(self) -> list[State]:
         """Return the states in which the worker has been replaced since."""
@@ -238,7 +261,7 @@ class State(NamedTuple):
         return found
 
     def _after_death(self) -> list[State]:
-        fresh = self._replace(life=0, episode=0, t=0, hash=0, bumps=0, bonus=0, fault="", replaced=True, due=None)
+        fresh = self._renewed()._replace(blurred=self.blurred, due=None)
         due = self.due
         if due is None:
             if not self.begun:
@@ -299,7 +322,7 @@ class State(NamedTuple):
         info, obs = row.info, row.obs
         if (row.terminated, row.truncated) != (due.terminated, due.truncated) or row.reward != due.reward:
             return None
-        if info.get("worker_restarted", False) != (due.kind == "lost"):
+        if info.get("worker_restarted", False) != (due.kind == "lost") or ("env_error" in info) != due.raised:
             return None
         ended_here = due.ended and self.mode == "same_step"
         starts = due.start and (due.kind == "first" or ended_here)
@@ -333,7 +356,8 @@ class State(NamedTuple):
         if due.among and 0 < obs[EPISODE] - state.episode <= 2:
             state = state._replace(episode=obs[EPISODE])
         if due.unsure:
-            state = state._replace(seed=obs[SEED])
+            option = obs[OPTION] if state.option_name == "tasks" else state.option
+            state = state._replace(seed=obs[SEED], option=option)
         if due.unsure or due.among:
             state = state._replace(hash=first_hash(state.slot, state.episode, state.seed, state.option))
         return state
@@ -346,9 +370,8 @@ class State(NamedTuple):
         else:
             assert due.last is not None or not due.ended
             t, number = (due.last[T], due.last[HASH]) if due.last is not None else (self.t, self.hash)
-            want = step_info(form, due.action, self.slot, t, number)
-        ours = ("TimeLimit.truncated", "terminal_observation", "episode_start", "bad", "bonus", "worker_restarted")
-        return {key: value for key, value in info.items() if key not in ours} == want
+            want = step_info(form, due.action, self.slot, t, number) if not due.raised else {}
+        return {key: value for key, value in info.items() if key not in OURS} == want
 
 
 def _merged(held: tuple[int, int], before: tuple[int, int]) -> tuple[int, int]:

@@ -38,6 +38,7 @@ class Plan:
     info_attrs: tuple[str, ...] = ()
     moves: bool = False  # whether workers may move: see `RayVecEnv`'s min_workers
     teams: bool = False  # whether the envs have several agents: see `TeamEnv`
+    option: str = ""  # see `options`
     newest: bool = False  # whether workers are children of this process, to be found without their pids
 
     @property

@@ -35,7 +35,7 @@ from chaos.env import (
 )
 from chaos.expected import Expected
 from chaos.hosts import OPAQUE
-from chaos.model import Row, State, fields_of
+from chaos.model import RENEWING, Row, State, fields_of
 from chaos.plan import Outcome, Plan, Violation
 from vecenvs import env_calls
 from vecenvs.errors import (
@@ -68,6 +68,8 @@ class Player:
         if plan.faults:
             kinds += [RAISE, BAD_INFO, END_SLOW, END_RAISE, END_BAD]
             weights += [2, 0.7, 2, 1, 0.7]
+        if plan.option in RENEWING:
+            kinds, weights = [*kinds, RAISE], [*weights, 6]
         if plan.deadly:
             kinds += [EXIT, KILL, SEGFAULT, HANG, END_DIE]
             weights += [0.5, 0.5, 0.3, 0.15, 0.5]
@@ -170,6 +172,7 @@ class Player:
         seed = self.rng.choice([None, None, self.rng.randrange(10**6)])
         option = self.rng.choice([None, None, self.rng.randrange(10**6)])
         options = None if option is None else {"option": option}
+        self.expected.begun.give(slots, seed)
         outcome = self.calls.attempt(kind, lambda: call(slots, seed=seed, options=options), f"{slots} {seed} {option}")
         refused = self.expected.check_refusal(slots, outcome, autoresets=False)
         if refused or self.expected.refused_as_dead(slots, outcome):
@@ -311,6 +314,7 @@ class Player:
         seed, option = self.rng.randrange(10**6), self.rng.randrange(10**6)
         everyone = list(range(self.n))
         if self.rng.random() < 0.5:
+            self.expected.begun.give(everyone, seed)
             outcome = self.calls.attempt("seed", lambda: self.vec.seed(seed), str(seed))
         else:
             seed = None

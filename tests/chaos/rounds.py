@@ -19,6 +19,7 @@ from chaos.disturb import Disturber, Interrupter
 from chaos.env import FORMS, PADS, ChaosEnv
 from chaos.expected import Expected
 from chaos.hosts import SINGLE, draw_hosts, functions
+from chaos.options import OPTIONS, Begun, arguments_of
 from chaos.plan import Plan, Violation
 from chaos.player import Player
 from chaos.schedule import Schedule
@@ -71,7 +72,7 @@ def plan_of(rng: random.Random, engine: Engine) -> Plan:
     pad = rng.choice(PADS)
     info_attrs = ("bonus",) if rng.random() < 0.2 else ()
     hosts = draw_hosts(rng, mode, info_attrs)
-    return Plan(
+    plan = Plan(
         mode=mode,
         hosts=hosts,
         form=rng.choice(FORMS),
@@ -91,6 +92,9 @@ def plan_of(rng: random.Random, engine: Engine) -> Plan:
         teams=all(host.kind == SINGLE for host in hosts) and rng.random() < 0.3,
         newest=engine.backend == "subproc",
     )
+    if not plan.teams and all(host.kind == SINGLE for host in hosts) and rng.random() < 0.6:
+        plan.option = rng.choice(OPTIONS)
+    return plan
 
 
 class Rounds:
@@ -128,7 +132,7 @@ class Rounds:
         shards = hosts.shards_of(vec.stats()["num_workers"])
         processes = {"dummy": 0, "caller": self.processes}.get(self._kind(), len(shards))
         inline = {*range(processes, len(shards))}
-        expected = Expected(plan, shards, inline, counts)
+        expected = Expected(plan, shards, inline, counts, Begun(vec, plan))
         calls = Calls(plan, rng, interrupter, counts, self.log, history, expected.maybe_broken)
         player = Player(vec, plan, rng, calls, expected, disturber, counts)
         try:
@@ -166,6 +170,7 @@ class Rounds:
             kwargs |= {"on_failure": "restart", "max_restarts": plan.max_restarts}
 
         kwargs |= {"autoreset": plan.mode, "step_timeout": plan.step_timeout, "info_attrs": plan.info_attrs}
+        kwargs |= arguments_of(plan.option)
 
         def make() -> VecEnv:
             if plan.teams:
