@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any
 
 import numpy as np
@@ -195,6 +196,44 @@ def test_an_env_that_raises_goes_on(mode: str) -> None:
             assert not vec.terminated[name].any()
         for _ in range(4):
             vec.step(zeros(vec))
+
+
+class RaisesOnce(Raises):
+    """Env 1 raises once; the reset after that waits for the gate."""
+
+    gate: threading.Event
+    raised = False
+
+    def step(self, actions: Any) -> Any:
+        self.raised |= self.tag == 1 and self.t == 2
+        return super().step(actions)
+
+    def reset(self, **kwargs: Any) -> Any:
+        if self.raised:
+            assert self.gate.wait(30)
+        return super().reset(**kwargs)
+
+
+def test_nobody_is_there_while_an_env_that_raised_is_reset() -> None:
+    """Its row repeats the last one, on which agents acted; nobody is present until the next episode begins."""
+    RaisesOnce.gate = threading.Event()
+    fns = [functools.partial(RaisesOnce, tag, turnover=0.0) for tag in range(2)]
+    with make_multi_agent(fns, backend="dummy", seed=0, autoreset="async", on_error="reset") as vec:
+        try:
+            vec.reset()
+            for _ in range(3):
+                infos = vec.step(zeros(vec))[3]
+            assert "RuntimeError" in infos[1]["env_error"]
+            rewards, _, infos = vec.step(zeros(vec))[1:]
+            assert infos[1]["resetting"]
+            for name in vec.groups:
+                assert not (vec.present[name][1] | vec.acts[name][1] | vec.started[name][1]).any()
+                assert not rewards[name][1].any()
+        finally:
+            RaisesOnce.gate.set()
+        while "resetting" in infos[1]:
+            infos = vec.step(zeros(vec))[3]
+        assert any(vec.started[name][1].any() and vec.acts[name][1].any() for name in vec.groups)
 
 
 class Owes(TeamsOfRllib):

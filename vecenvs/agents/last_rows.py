@@ -12,7 +12,7 @@ from vecenvs.agents.roster import ACTS, ENDED, FLAGS, MASKS, PRESENT, REWARDS, S
 from vecenvs.agents.rows import ByGroup, masks_in_infos
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.autoreset import ERROR
-from vecenvs.wrappers.vec_rows import RESTARTED, TERMINAL
+from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, TERMINAL
 
 _NEXT = PRESENT | ACTS | STARTED
 
@@ -70,8 +70,8 @@ class LastRows:
             self.moved[slots], self._acted[slots] = True, False  # nearly always: nobody comes or goes
         else:
             if not all_active:
-                # A row that repeats while its env is reset has what the last one had; a first row has someone to act.
-                repeats = ~active & ~((flags & ACTS) != 0).any(axis=1)
+                # A row that repeats while its env is reset has what the last one had: after an error an older row's.
+                repeats = [j for j in np.flatnonzero(~active).tolist() if REPEAT in infos[j]]
                 flags[repeats] = 0
                 rewards[repeats] = 0.0
                 self._acted[slots] &= active[:, None]
