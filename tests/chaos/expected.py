@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chaos.env import BAD_INFO, END_BAD, KINDS, MISSING
 from chaos.hosts import OPAQUE, SINGLE, Host
-from chaos.model import LIFE, PID, Row, State, fields_of
+from chaos.model import LIFE, PID, RENEWING, Row, State, fields_of
 from chaos.options import Begun
 from chaos.plan import Outcome, Plan, Violation
 from vecenvs.errors import AlreadySteppingError, EnvError, StepTimeout, WorkerDied
@@ -84,6 +84,8 @@ class Expected:
         for slot in slots:
             if self.owner[slot] in self.dead:
                 continue
+            if self.plan.option in RENEWING:  # the row of an env that has raised has the attributes of that one
+                self.former[slot] |= {state.bonus for state in self.states[slot]}
             given = {after for state in self.free(slot) for after in apply(state, slot)}
             given |= {state for state in self.states[slot] if spare and state.auto}
             self.states[slot] = given if sure else self.states[slot] | given

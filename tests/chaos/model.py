@@ -186,7 +186,8 @@ class State(NamedTuple):
         due = Due("first", command, held=held, kept=self.held, before=before)
         after = self._replace(held=held)._begin(due)
         # What waited for the reset waits on if that fails, but not what was given to it.
-        return after._replace(held=self.held) if after.due is not None and after.due.kind == "error" else after
+        fails = self.fault == "raise" and self.option_name not in RENEWING
+        return after._replace(held=self.held) if fails else after
 
     def _begin(self, due: Due) -> State:
         fault = self.fault

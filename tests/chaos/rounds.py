@@ -92,7 +92,7 @@ def plan_of(rng: random.Random, engine: Engine) -> Plan:
         teams=all(host.kind == SINGLE for host in hosts) and rng.random() < 0.3,
         newest=engine.backend == "subproc",
     )
-    if not plan.teams and all(host.kind == SINGLE for host in hosts) and rng.random() < 0.6:
+    if not plan.teams and all(host.kind == SINGLE for host in hosts) and rng.random() < 0.8:
         plan.option = rng.choice(OPTIONS)
     return plan
 
