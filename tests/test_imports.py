@@ -43,7 +43,7 @@ BUDGETS = {
     ROOT_FILES: 2_071,
     "batch _native": 2_199,
     "transport": 2_598,
-    "worker": 5_835,
+    "worker": 5_837,
     "state": 950,
     "pool": 3_825,
     "backends": 3_887,

@@ -14,7 +14,7 @@ import pytest
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.errors import EnvError, NotSteppingError
-from vecenvs.worker.autoreset import AUTORESET_MODES
+from vecenvs.worker.autoreset import AUTORESET_MODES, Autoreset
 
 ROUNDS = int(os.environ.get("VECENVS_TASK_ROUNDS", "3"))  # of each test
 PARTS = os.path.join("vecenvs", "")
@@ -156,6 +156,34 @@ class Round:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.signal(signal.SIGPROF, before)
             self.vec.close()
+
+
+@pytest.mark.parametrize("mode", [mode for mode in AUTORESET_MODES if mode != "disabled"])
+def test_a_ctrl_c_while_a_task_is_taken(monkeypatch, mode):
+    """An env in the caller's process gets the task all the same."""
+    hold, fired = Autoreset.hold, []
+
+    def interrupted(self, local, name, value):
+        if name == "options" and value["task"] == (0, 2) and not fired:
+            fired.append(True)
+            raise KeyboardInterrupt
+        hold(self, local, name, value)
+
+    monkeypatch.setattr(Autoreset, "hold", interrupted)
+    begun = []
+    tasks = lambda slot, number, info: (None, {"task": (slot, number)})  # noqa: E731
+    with DummyVecEnv([functools.partial(TaskEnv, os.getpid())], autoreset=mode, tasks=tasks) as vec:
+        vec.reset_async()
+        while len(begun) < 5:
+            try:
+                batch = vec.recv()
+            except KeyboardInterrupt:
+                continue
+            begun += [batch.obs[0, 1]] * ("episode_start" in batch.infos[0])
+            if mode != "async" or not batch.dones[0]:
+                vec.send([END])
+    assert fired
+    assert begun == [*range(5)]
 
 
 @pytest.mark.parametrize("mode", AUTORESET_MODES)

@@ -109,11 +109,14 @@ class Worker:
                 if self._remote and self.env_shard.deferred:
                     self.run_deferred()
             return True
+        held = kind == Command.HOLD and type(body) is not RemoteFailure
+        if held:  # before it counts as begun: if a Ctrl-C breaks it off it is carried out anew, as it has no answer
+            self._on_hold(number, body)
         self.number = self._unanswered = number
         if type(body) is RemoteFailure:  # it could not be unpickled
             slot = self._first
             self._refuse(number, tag, body._replace(slot=slot, summary=f"env {slot}: {body.summary}"))
-        else:
+        elif not held:
             self._COMMANDS[kind](self, number, body)
         if self._remote and self.env_shard.deferred:
             self.run_deferred()
@@ -330,7 +333,6 @@ class Worker:
         int(Command.STEP): _on_step,
         int(Command.CALL): _on_call,
         int(Command.PREPARE): _on_prepare,
-        int(Command.HOLD): _on_hold,
         int(Command.RESUME): _on_resume,
         int(Command.FAIL): _on_fail,
         int(Command.REPORT): _on_report,
