@@ -44,6 +44,7 @@ class SaveRollouts(BaseCallback):
             rows = self.model._last_obs, self.model._last_episode_starts
             generators = random.getstate(), np.random.get_state(), torch.get_rng_state().numpy()  # noqa: NPY002
             save(self.vec, self.path, extra=(model.getvalue(), rows, generators))
+            print(f"{self.model.num_timesteps} steps are saved", flush=True)
 
     def _on_step(self) -> bool:
         return True
@@ -53,10 +54,13 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Train, or go on; return the weights."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("path", help="the file of the run")
+    parser.add_argument("--env-id", default="CartPole-v1")
+    parser.add_argument("--num-envs", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--backend", default="subproc")
     parser.add_argument("--total-timesteps", type=int, default=40_000)
     args = parser.parse_args(argv)
-    with VecNormalize(make_vec_env("CartPole-v1", num_envs=8, backend=args.backend, seed=1)) as vec:
+    with VecNormalize(make_vec_env(args.env_id, num_envs=args.num_envs, backend=args.backend, seed=args.seed)) as vec:
         if Path(args.path).exists():
             data, rows, (python, numpy, generator) = load(vec, args.path)
             model = PPO.load(io.BytesIO(data), env=as_sb3(vec), force_reset=False, device="cpu")
@@ -65,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
             np.random.set_state(numpy)  # noqa: NPY002
             torch.set_rng_state(torch.as_tensor(generator))
         else:
-            model = PPO("MlpPolicy", as_sb3(vec), n_steps=64, batch_size=128, n_epochs=4, seed=1, device="cpu")
+            model = PPO("MlpPolicy", as_sb3(vec), n_steps=64, batch_size=128, n_epochs=4, seed=args.seed, device="cpu")
         left = args.total_timesteps - model.num_timesteps
         model.learn(left, callback=SaveRollouts(vec, args.path), reset_num_timesteps=not model.num_timesteps)
     return dict(model.policy.state_dict())

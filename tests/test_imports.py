@@ -43,7 +43,7 @@ BUDGETS = {
     ROOT_FILES: 2_071,
     "batch _native": 2_199,
     "transport": 2_598,
-    "worker": 5_837,
+    "worker": 5_846,
     "state": 950,
     "pool": 3_825,
     "backends": 3_887,
@@ -51,7 +51,7 @@ BUDGETS = {
     "views wrappers compat": 6_169,
     "replay": 2_675,
     "bench cli plots": 3_745,
-    "testing": 9_770,
+    "testing": 9_773,
     BENCHMARKS: 7_509,
     "agents evaluation": 2_164,
 }

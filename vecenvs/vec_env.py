@@ -327,7 +327,7 @@ class VecEnv(abc.ABC):
             indices: the envs. They must be in an episode, or have ended one; none may have an unanswered command.
             verify: whether to check the state of the first env of each kind in a worker: during its next 20 steps
                 another env, put into this state, gets the same actions. Where it returns other rows, a step raises
-                StateError.
+                StateError. For workers that keep the envs' functions: in process, by fork, or with on_error="renew".
 
         Returns:
             One state for each of `indices`, in their order. They can be pickled.

@@ -169,7 +169,11 @@ class EnvStates:
 
     def _begin_beside(self, local: int, state: EnvState) -> None:
         if self._remake is None:
-            raise StateError(self._first + local, "verify=True needs a worker that can make its envs again")
+            raise StateError(
+                self._first + local,
+                "verify=True makes an env once more, and this worker has given its functions back: verify with "
+                "DummyVecEnv or start_method='fork' and no concurrency, or give on_error='renew'",
+            )
         twin = self._remake(local, self._envs[local])
         self.twins[local] = [twin, _BESIDE]
         obs = Decoder(None, trusted=True).decode(state.episode)["obs"]

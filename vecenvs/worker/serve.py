@@ -153,13 +153,17 @@ class ShardServer:
     def __init__(self, env_fns: Iterable[Any], first: int, rules: Rules, cores: int | None = None) -> None:
         self._first = first
         self._rules = rules
+        # Functions of a fork are there anyway; those which came in a pickle are kept only if they may be called again.
+        again = isinstance(env_fns, list) or rules.on_error != "raise" or rules.concurrency is not None
         kept: list[Any] = []
         if rules.told is not None:
             identity.told = rules.told.placed()
             rules.told.separate_generators()
         self._runner = runner = make_runner(first, rules)
-        self._envs, self._made = make_envs(env_fns, first, rules, cores, remote=True, kept=kept, runner=runner)
-        self._remake = partial(make_again, kept, first, rules, cores)
+        self._envs, self._made = make_envs(
+            env_fns, first, rules, cores, remote=True, kept=kept if again else None, runner=runner
+        )
+        self._remake = partial(make_again, kept, first, rules, cores) if again else None
         self._run: Callable[[], None] | None = None
 
     def describe(self, *, forked: bool = False) -> bytes:

@@ -36,7 +36,7 @@ def make_worker(
     answer: Answering,
     *,
     remote: bool,
-    remake: Remake,
+    remake: Remake | None,
     runner: Runner | None,
 ) -> Worker:
     """Return the worker of these envs, which its `runner` runs, if there is one."""
@@ -62,11 +62,12 @@ class WaitingWorker(Worker):
         answer: Answering,
         *,
         remote: bool,
-        remake: Remake,
+        remake: Remake | None,
         runner: Runner,
     ) -> None:
         super().__init__(envs, first, batch, rules, answer, remote=remote, remake=remake)
         self._threads = True
+        assert remake is not None
         self._remake = remake
         self._runner = runner
         self._restarts = rules.restarts

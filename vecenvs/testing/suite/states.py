@@ -250,7 +250,9 @@ class StateConformance(Conformance):
         vec.step([0, 0])
 
     def test_verify_finds_what_a_state_lacks(self, make: Make) -> None:
-        vec = make([partial(HiddenStateEnv, end=0.0)] * 2)
+        vec = make(
+            [partial(HiddenStateEnv, end=0.0)] * 2, on_error="renew"
+        )  # so that functions are there on any engine
         vec.reset()
         vec.step([3, 3])
         assert len(vec.get_state([1], verify=True)) == 1
@@ -266,7 +268,8 @@ class StateConformance(Conformance):
         rows = []
         script = script_of(3)
         for verify in (False, True):
-            vec = make([partial(limited, case, length=30, end=0.02)] * 3, episode_seeds=True)
+            fns = [partial(limited, case, length=30, end=0.02)] * 3
+            vec = make(fns, episode_seeds=True, on_error="renew")
             vec.reset(seed=11)
             played(vec, 5, [[1] * 400] * 3)
             vec.get_state(verify=verify)
