@@ -15,6 +15,7 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import Answer
 from vecenvs.worker.calls import close_envs
+from vecenvs.worker.load import Load, resident_bytes
 from vecenvs.worker.make_envs import make_again, make_envs
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.waiting_worker import make_runner, make_worker
@@ -79,7 +80,7 @@ class BesideTransport(Transport):
         self._answers.popleft()
 
     def describe(self) -> dict[str, Any]:
-        return {"transport": "in process"}
+        return {"transport": "in process", **Load(None, None, resident_bytes()).describe()}
 
     def exit_status(self) -> tuple[bool, int | None]:
         return False, None

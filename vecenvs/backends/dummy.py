@@ -129,6 +129,7 @@ class DummyVecEnv(PoolVecEnv):
         else:
             result = self._step_results.plain(self._blank, copy=self.copy)
         self._steps += 1
+        self._tally.sums = self._tally.new
         self._free = True
         commands.stepping = None  # nothing is called after this: a signal's handler may raise when a call ends
         commands.unsent = None

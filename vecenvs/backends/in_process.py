@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import queue
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from gymnasium import Env
@@ -18,6 +18,7 @@ from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import OF_SOME, Answer, Command, RowsBody, addressed
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.hosts.batched_shard import BatchedShard
+from vecenvs.worker.load import Load, resident_bytes
 from vecenvs.worker.make_envs import make_again, make_envs
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.slow_envs import REPLY_WINDOW
@@ -54,6 +55,8 @@ class LocalTransport(Transport):
         self._told = rules.told and rules.told.placed()
         with identity.acting(self._told):
             self._envs, made = make_envs(env_fns, first, rules, cores, seen, remote=False)
+        self._made = perf_counter()
+        self._stepping = 0.0  # seconds spent within commands
         self._asked = identity.calls > calls  # whether envs of this worker want to know which one it is
         self._remake = partial(make_again, env_fns, first, rules, cores)
         self._answers.append((0, int(Answer.MADE), made))
@@ -77,10 +80,14 @@ class LocalTransport(Transport):
 
         Otherwise, also after an exception of a signal's handler in here, the command has to be put and answered.
         """
+        began = perf_counter()
         if self._worker is None or not self._asked:
-            return self._worker is not None and self._worker.try_step(number)
-        with identity.acting(self._told):
-            return self._worker.try_step(number)
+            done = self._worker is not None and self._worker.try_step(number)
+        else:
+            with identity.acting(self._told):
+                done = self._worker.try_step(number)
+        self._stepping += perf_counter() - began
+        return done
 
     def pending_obs(self) -> tuple[RowsBody | None, Sequence[Any]] | None:
         """Return the body of the answer to a step of one batched env, and the observations, which no column has yet.
@@ -112,8 +119,8 @@ class LocalTransport(Transport):
                 if not commands:
                     return answers[0]
                 # The rows of several commands are returned together, too.
-                end = end or time.perf_counter() + REPLY_WINDOW / 2
-                if worker.subset is not None or time.perf_counter() > end:
+                end = end or perf_counter() + REPLY_WINDOW / 2
+                if worker.subset is not None or perf_counter() > end:
                     return answers[0]
             if not commands:
                 break
@@ -132,6 +139,7 @@ class LocalTransport(Transport):
     def _carry_out(self, worker: Worker, number: int, tag: int, body: Any) -> None:
         """Carry out the oldest command; of one about some slots a portion, so that its rows can be returned."""
         self._begun = number
+        began = perf_counter()
         if tag == _STEP and number > worker.number:
             self._answers.append(worker.step(number, body))
         elif tag & 0xFF in OF_SOME:
@@ -140,6 +148,7 @@ class LocalTransport(Transport):
             worker.proceed()
         else:
             worker.handle(number, tag, body)
+        self._stepping += perf_counter() - began
         self._end_command(worker)
 
     def _break_off(self, worker: Worker) -> None:
@@ -176,7 +185,8 @@ class LocalTransport(Transport):
         return self.get(_INSTANT) is not None
 
     def describe(self) -> dict[str, Any]:
-        return {"transport": "in process"}
+        waiting = perf_counter() - self._made - self._stepping
+        return {"transport": "in process", **Load(waiting, self._stepping, resident_bytes()).describe()}
 
     def exit_status(self) -> tuple[bool, int | None]:
         return False, None

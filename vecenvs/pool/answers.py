@@ -67,16 +67,23 @@ class Answers:
         elif kind == Answer.REPLY:
             if commands.request is not None and number == commands.request.number:
                 commands.request.replies[worker] = body
-        elif kind == Answer.ENV_ERROR:
-            self._note_error(worker, *body)
         elif kind == Answer.STARTED:
             self._told[worker] = 0
+            self._workers.tally.begin_anew(worker)
             commands.started(worker, body)
         elif kind == Answer.NOT_STARTED:
             error = commands.recovery.failed(worker, body)
             if error is not None:
                 self._workers.transports[worker].take()
                 raise commands.mark_lost(worker, error)
+        else:
+            self._take_unasked(worker, kind, body)
+
+    def _take_unasked(self, worker: int, kind: int, body: Any) -> None:
+        if kind == Answer.ENV_ERROR:
+            self._note_error(worker, *body)
+        elif kind == Answer.LOAD:
+            self._workers.tally.tell(worker, body)
         elif kind != Answer.PROGRESS:
             raise VecEnvError(f"worker {worker} sent an answer of kind {kind} out of turn")
 

@@ -78,6 +78,7 @@ class BatchedResults(StepResults):
         self._seen = flags
         if begun and (came.bodies or not self._episodes.nothing_changes):
             self._episodes.begin_all((flags & _FIRST).nonzero()[0], _reset_infos(extras), self._brought(1))
+        self._count(flags, dones, begun)
         if extras:
             self._take_extras(extras, infos, ())
         if self.keep_rows:
@@ -87,6 +88,12 @@ class BatchedResults(StepResults):
         if self.notes:
             self._note_flagged(range(n), flags, infos)
         return layout.unflatten(leaves), rewards, dones, infos
+
+    def _count(self, flags: NDArray[np.uint8], dones: NDArray[np.bool_], begun: int) -> None:
+        """Count the rows of a step of all envs, where `begun` tells whether episodes have begun."""
+        ended = dones.nonzero()[0]
+        if begun or len(ended):
+            self._tally.note((), (flags == _FIRST).nonzero()[0] if begun else (), ended)
 
     def _note_flagged(self, slots: Sequence[int], flags: NDArray[np.uint8], infos: LazyInfos) -> None:
         flagged = flags.nonzero()[0].tolist()
@@ -119,6 +126,7 @@ class BatchedResults(StepResults):
             begun = rows[first]
             given = _reset_infos(extras[slot] for slot in begun.tolist() if slot in extras) if extras else {}
             self._episodes.begin_all(begun, given)
+        self._tally.note(rows, rows[(flags & (_FIRST | _DONE)) == _FIRST], rows[ended])
         if self.keep_rows:
             self._episodes.record_rows(slots)
         if self._infos.names:

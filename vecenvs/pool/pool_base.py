@@ -45,6 +45,7 @@ from vecenvs.pool.recovery import Recovery
 from vecenvs.pool.remote_calls import RemoteCalls
 from vecenvs.pool.step_results import StepResults
 from vecenvs.pool.subsets import Subsets, slots_in
+from vecenvs.pool.tally import totals
 from vecenvs.pool.tasks import TaskFn, Tasks
 from vecenvs.pool.waiting import Waiting
 from vecenvs.pool.workers import CLOSE_GRACE, EXIT_GRACE, Workers
@@ -200,6 +201,7 @@ class PoolBase(VecEnv):
             parse_limit(start_timeout, "start_timeout"),
             any_bounds=observation_mode != "same",
         )
+        self._tally = workers.tally
         parts = [partial(workers.close, EXIT_GRACE)]
         self._finalizer = Finalizer(self, called.close, parts, PoolBase._on_fork, self._has_workers)
         batch: BatchColumns | None = None
@@ -222,7 +224,7 @@ class PoolBase(VecEnv):
             self._waiting = Waiting(self._commands, workers, batch, self._infos, step_timeout)
             results = BatchedResults if self._hosts.batched else StepResults
             self._step_results = results(
-                batch, self._commands, self._infos, self._episodes, asynchronous=self._asynchronous
+                batch, self._commands, self._infos, self._episodes, self._tally, asynchronous=self._asynchronous
             )
             self._tasks: Tasks | None = None
             if tasks is not None:
@@ -309,7 +311,7 @@ class PoolBase(VecEnv):
             "num_envs": self.num_envs,
             "batched": sum(map(len, self._hosts.batched)),
             "num_workers": len(self._shards),
-            "workers": (workers := self._workers.describe(self._recovery.by_worker, self._waiting.errors)),
+            "workers": (workers := self._workers.describe(self._recovery.by_worker, self._waiting.errors, self._steps)),
             "transports": dict(Counter(each["transport"] for each in workers)),
             "autoreset": self.autoreset,
             **({} if self._rules.concurrency is None else {"concurrency": self._rules.concurrency}),
@@ -318,6 +320,7 @@ class PoolBase(VecEnv):
             **({} if self._tasks is None else {"tasks": True}),
             "restarts": self._recovery.restarts,
             "errors": sum(self._waiting.errors),
+            **totals(workers),
             "steps": self._steps,
             **self._counters,
             **self._engine_stats(),

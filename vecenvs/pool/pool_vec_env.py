@@ -68,6 +68,7 @@ class PoolVecEnv(PoolBase):
                 rows = self._step_results.take(prepared, copy=self.copy)
                 if not (self._asynchronous or self._step_results.notes):
                     self._steps += 1
+                    self._tally.sums = self._tally.new
                     self._free = True
                     commands.stepping = None
                     return rows
@@ -101,6 +102,7 @@ class PoolVecEnv(PoolBase):
             self._free = not failed
         else:
             self._counters["received"] += slots.bit_count()
+        self._tally.sums = self._tally.new
         self._result = None  # nothing is called after this: a signal's handler may raise when a call ends
         if failed:
             try:

@@ -16,6 +16,7 @@ from vecenvs.errors import EnvError
 from vecenvs.pool.commands import NO_RESETS, Commands
 from vecenvs.pool.episodes import Episodes
 from vecenvs.pool.info_columns import InfoColumns
+from vecenvs.pool.tally import Tally
 from vecenvs.transport.protocol import RowExtras
 from vecenvs.vec_env import Batch, StepReturn
 
@@ -37,12 +38,20 @@ class StepResults:
     """
 
     def __init__(
-        self, batch: BatchColumns, commands: Commands, infos: InfoColumns, episodes: Episodes, *, asynchronous: bool
+        self,
+        batch: BatchColumns,
+        commands: Commands,
+        infos: InfoColumns,
+        episodes: Episodes,
+        tally: Tally,
+        *,
+        asynchronous: bool,
     ) -> None:
         self._batch = batch
         self._commands = commands
         self._infos = infos
         self._episodes = episodes
+        self._tally = tally
         self._asynchronous = asynchronous
         columns = batch.observations
         self._copied, self._views, self._rewards = columns.whole_source, columns.views, batch.rewards
@@ -178,6 +187,7 @@ class StepResults:
         ended = [slot for slot in flagged if of_all[slot] & DONE]
         if asynchronous:
             self._begin_autoresets(ended)
+        self._tally.note((), self._inactive, ended)
         self.note(flagged, flagged, of_all, infos)
         return observations, rewards, dones, infos
 
@@ -197,6 +207,7 @@ class StepResults:
             failed = {e.index for e in error.errors} | set(resetting)
             slots = [slot for slot in range(self._batch.n) if slot not in failed]
             error.batch = self.batch_of(slots, {slot: RowExtras(slot, infos[slot]) for slot in slots}, begin=False)
+            self._tally.note_step()
             try:
                 raise error
             finally:
@@ -214,16 +225,20 @@ class StepResults:
         batch, flags = select(
             self._batch, slots, extras, np.array(slots, np.int64) if indices is None else indices, infos
         )
-        if begin and flags.count(0) < len(flags):
-            for slot, flag in zip(slots, flags, strict=True):
+        idle, ended = _NONE, _NONE
+        if flags.count(0) < len(flags):
+            idle = [slot for slot, flag in zip(slots, flags, strict=True) if flag & (FIRST | DONE) == FIRST]
+            ended = [slot for slot, flag in zip(slots, flags, strict=True) if flag & DONE]
+            for slot, flag in zip(slots, flags, strict=True) if begin else ():
                 if flag & FIRST:
                     self._episodes.begin(slot, extras[slot].reset_info if slot in extras else None)
+        self._tally.note(slots, idle, ended)
         if self.keep_rows:
             self._episodes.record_rows(slots)
         if self._infos.names:
             self._infos.note(slots, batch.infos)
         if self._asynchronous:
-            self._begin_autoresets([slot for slot, flag in zip(slots, flags, strict=True) if flag & DONE])
+            self._begin_autoresets(ended)
         flagged = [j for j, flag in enumerate(flags) if flag] if self.notes else []
         self.note(flagged, [slots[j] for j in flagged], flags, batch.infos)
         return batch

@@ -21,6 +21,7 @@ from vecenvs.errors import (
     WorkerDied,
     describe_indices,
 )
+from vecenvs.pool.tally import Tally
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.encoding import check_portable
 from vecenvs.transport.memory import Semaphore
@@ -63,6 +64,7 @@ class Workers:
         self.processes: list[tuple[int | None, str | None]] = [(None, None)] * len(shards)
         self.connections: Sequence[Transport] = ()  # one worker of each connection
         self.outputs: dict[int, Output] = {}  # how workers log and print
+        self.tally = Tally(shards)
         self._any_bounds = any_bounds
         self._batch: BatchColumns | None = None
         self._several_here = False  # whether this process has several workers, which take turns
@@ -142,13 +144,16 @@ class Workers:
         pid, host = self.processes[worker]
         return self.transports[worker].in_process or (host == self._host and cpu_of(pid) == cpu)
 
-    def describe(self, restarts: Sequence[int], errors: Sequence[int]) -> list[dict[str, Any]]:
-        """Return what `VecEnv.stats` says of each worker; how often it was replaced, how many errors its envs had."""
+    def describe(self, restarts: Sequence[int], errors: Sequence[int], steps: int) -> list[dict[str, Any]]:
+        """Return what `VecEnv.stats` says of each worker, after so many steps of all envs.
+
+        `restarts` and `errors` tell how often it was replaced, and how many errors its envs had.
+        """
         found = []
         for worker, (pid, host) in enumerate(self.processes):
             common = {"slots": [*self.shards[worker]], "pid": pid, "host": host, "restarts": restarts[worker]}
             common["errors"] = errors[worker]
-            found.append({**common, **self.launched[worker].describe()})
+            found.append({**common, **self.tally.describe(worker, steps), **self.launched[worker].describe()})
         return found
 
     @property

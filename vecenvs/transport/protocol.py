@@ -54,6 +54,7 @@ class Answer(IntEnum):
     CLOSED = 36  # body: a list of RemoteFailures, of what envs raised in close()
     PROGRESS = 37  # the worker is getting on with its commands
     ENV_ERROR = 40  # unasked, with `on_error`: body (number of the worker's errors, what has happened)
+    LOAD = 41  # unasked, now and then as a command comes: body worker.load.Load
     # From `recovery.Replacement`:
     STARTED = 38  # the new worker is ready; body: its Transport
     NOT_STARTED = 39  # there is none; body: the exception that says why

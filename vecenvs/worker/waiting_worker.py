@@ -14,6 +14,7 @@ from vecenvs.transport.reset_arguments import NONE_GIVEN
 from vecenvs.worker.calls import EnvCall, close_envs, result_of, works_of
 from vecenvs.worker.env_errors import ENV_ERRORS, Remake, Unmade
 from vecenvs.worker.env_shard import EnvShard
+from vecenvs.worker.load import Load, resident_bytes
 from vecenvs.worker.outcomes import EnvTasks, EnvThreads, Job, Runner, outcome_of
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.worker import Answering, Worker
@@ -86,6 +87,9 @@ class WaitingWorker(Worker):
             going = super().handle(number, tag, body)
         self._flush()
         return going
+
+    def _load(self, now: float) -> Load:
+        return Load(None, None, resident_bytes())
 
     def proceed(self) -> None:
         """Begin all of `subset`."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any, ClassVar, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns
@@ -35,6 +37,7 @@ from vecenvs.worker.async_resets import AsyncResets
 from vecenvs.worker.calls import CLOSE_WAIT, EnvCall, call_envs, close_envs, portable_results
 from vecenvs.worker.env_errors import EnvErrors, Remake
 from vecenvs.worker.env_shard import BROKEN_OFF, FirstRow
+from vecenvs.worker.load import LOAD_EVERY, Load, resident_bytes
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.shard import Shard, make_shard
 
@@ -95,12 +98,20 @@ class Worker:
         self._resets = AsyncResets(self.env_shard.try_reset, send, self._close_env, threads=threads)
         self._lock = threading.RLock()  # threads of async resets send as well, and a signal's handler may come between
         self._closed = False
+        self._made = perf_counter()
+        self._tell_at = self._made if remote else math.inf
+        self._stepping = 0.0  # seconds spent within commands
         self.subset: SubsetCommand | None = None  # while there is something left of one
 
     def handle(self, number: int, tag: int, body: Any) -> bool:
         """Carry out one command and answer it. Return False after CLOSE: the worker is done."""
         if number <= self.number:
             return True
+        began = perf_counter()
+        if began >= self._tell_at:
+            self._tell_at = began + LOAD_EVERY
+            with self._lock:
+                self._answer(0, int(Answer.LOAD), self._load(began))
         kind = tag & 0xFF
         if kind in OF_SOME:
             self.begin_some(number, tag, body)
@@ -108,19 +119,24 @@ class Worker:
                 self.proceed()
                 if self._remote and self.env_shard.deferred:
                     self.run_deferred()
-            return True
-        held = kind == Command.HOLD and type(body) is not RemoteFailure
-        if held:  # before it counts as begun: if a Ctrl-C breaks it off it is carried out anew, as it has no answer
-            self._on_hold(number, body)
-        self.number = self._unanswered = number
-        if type(body) is RemoteFailure:  # it could not be unpickled
-            slot = self._first
-            self._refuse(number, tag, body._replace(slot=slot, summary=f"env {slot}: {body.summary}"))
-        elif not held:
-            self._COMMANDS[kind](self, number, body)
-        if self._remote and self.env_shard.deferred:
-            self.run_deferred()
+        else:
+            held = kind == Command.HOLD and type(body) is not RemoteFailure
+            if held:  # before it counts as begun: if a Ctrl-C breaks it off it is carried out anew, as it has no answer
+                self._on_hold(number, body)
+            self.number = self._unanswered = number
+            if type(body) is RemoteFailure:  # it could not be unpickled
+                slot = self._first
+                self._refuse(number, tag, body._replace(slot=slot, summary=f"env {slot}: {body.summary}"))
+            elif not held:
+                self._COMMANDS[kind](self, number, body)
+            if self._remote and self.env_shard.deferred:
+                self.run_deferred()
+        self._stepping += perf_counter() - began
         return kind != _CLOSE
+
+    def _load(self, now: float) -> Load:
+        """Return the load of this worker and its process until now, as a command comes."""
+        return Load(now - self._made - self._stepping, self._stepping, resident_bytes())
 
     def begin_some(self, number: int, tag: int, body: Any) -> None:
         """Begin a command about some slots. As long as there is a `subset`, `proceed` has to follow."""

@@ -40,6 +40,7 @@ from vecenvs.testing.suite.infos import InfoConformance
 from vecenvs.testing.suite.interfaces import InterfaceConformance
 from vecenvs.testing.suite.interrupts import InterruptConformance
 from vecenvs.testing.suite.lifecycle import LifecycleConformance
+from vecenvs.testing.suite.loads import LoadConformance, LoadWorkerConformance
 from vecenvs.testing.suite.long_errors import LongErrorConformance
 from vecenvs.testing.suite.messages import MessageConformance, OrderConformance
 from vecenvs.testing.suite.misfits import MisfitConformance
@@ -73,6 +74,7 @@ class RuleConformance(
     EpisodeSeedConformance,
     OnErrorConformance,
     OnEpisodeConformance,
+    LoadConformance,
     EvaluateConformance,
     TaskConformance,
     StateConformance,
@@ -115,6 +117,7 @@ class WorkerConformance(
     EpisodeSeedWorkerConformance,
     EvaluateWorkerConformance,
     TaskWorkerConformance,
+    LoadWorkerConformance,
     IdentityWorkerConformance,
     RecoveryConformance,
     TimeoutConformance,

@@ -1,0 +1,75 @@
+"""Count, by worker, the transitions and episodes that callers were given, and keep what workers tell of their load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecenvs.worker.load import Load, total
+
+Rows = Sequence[int] | NDArray[np.int64]  # slots
+_SUMMED = ("transitions", "episodes", "seconds_waiting", "seconds_stepping")
+
+
+class Tally:
+    """The counts of `stats` by worker.
+
+    A result may be made again, after an exception, so `note` counts its rows from `sums`, those of all results before
+    it. Whoever returns the result assigns `new` to `sums`. Steps of all envs are counted elsewhere.
+    """
+
+    def __init__(self, shards: Sequence[range]) -> None:
+        self._shards = shards
+        self._owner = [worker for worker, shard in enumerate(shards) for _ in shard]
+        self._owners = np.array(self._owner)
+        # By worker: transitions, less those of steps of all envs in which each env has one; and episodes.
+        self.sums = self.new = [0] * len(shards), [0] * len(shards)
+        self._loads = [Load()] * len(shards)
+        self._before = [Load()] * len(shards)  # of the workers that were replaced
+
+    def note(self, rows: Rows, idle: Rows, ended: Rows) -> None:
+        """Count the rows of a result. Those in `idle` are no transitions, and those in `ended` end episodes."""
+        transitions, episodes = [*self.sums[0]], [*self.sums[1]]
+        self._add(transitions, rows)
+        self._add(transitions, idle, -1)
+        self._add(episodes, ended)
+        self.new = transitions, episodes
+
+    def note_step(self) -> None:
+        """Take note that the result which was noted is that of a step of all envs."""
+        transitions, episodes = self.new
+        self.new = [count - len(shard) for count, shard in zip(transitions, self._shards, strict=True)], episodes
+
+    def _add(self, counts: list[int], slots: Rows, sign: int = 1) -> None:
+        if len(counts) == 1:
+            counts[0] += sign * len(slots)
+        elif isinstance(slots, np.ndarray):
+            for worker, count in enumerate(np.bincount(self._owners[slots], minlength=len(counts)).tolist()):
+                counts[worker] += sign * count
+        else:
+            for slot in slots:
+                counts[self._owner[slot]] += sign
+
+    def tell(self, worker: int, load: Load) -> None:
+        """Keep what a worker tells of its load."""
+        self._loads[worker] = load
+
+    def begin_anew(self, worker: int) -> None:
+        """Take note that a worker has replaced another. Repeatable."""
+        self._before[worker], self._loads[worker] = self._loads[worker].after(self._before[worker]), Load()
+
+    def describe(self, worker: int, steps: int) -> dict[str, Any]:
+        """Return what `stats` says of a worker, after so many steps of all envs."""
+        transitions, episodes = self.sums
+        counts = {"transitions": steps * len(self._shards[worker]) + transitions[worker], "episodes": episodes[worker]}
+        return counts | self._loads[worker].after(self._before[worker]).describe()
+
+
+def totals(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the sums of what `Tally.describe` says of all workers. Those of one process share its memory."""
+    found = {name: total(each[name] for each in workers) for name in _SUMMED}
+    memory = {(each["host"], each["pid"]): each["rss_bytes"] for each in workers}
+    return {**found, "rss_bytes": total(memory.values())}
