@@ -27,6 +27,7 @@ from vecenvs.testing.suite import (
     InfoConformance,
     InterruptConformance,
     LifecycleConformance,
+    LoadWorkerConformance,
     MessageConformance,
     MisfitConformance,
     OnErrorConformance,
@@ -231,6 +232,7 @@ class TestRestarts(
     RestartConformance,
     EpisodeSeedWorkerConformance,
     EvaluateWorkerConformance,
+    LoadWorkerConformance,
     TaskWorkerConformance,
 ):
     """Workers that take the places of others."""
