@@ -48,7 +48,7 @@ BUDGETS = {
     "pool": 3_938,
     "backends": 3_899,
     "mpi make": 1_863,
-    "views wrappers compat": 6_169,
+    "views wrappers compat": 6_170,
     "replay": 2_675,
     "bench cli plots": 3_745,
     "testing": 9_942,

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from vecenvs.arguments import check_vec_env
+from vecenvs.arguments import check_vec_env, parse_timeout
 from vecenvs.batch.actions import whole_numbers
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.vec_env import Batch, VecEnv
@@ -150,8 +150,9 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         reset = self._reset
         if reset is None:
             self._refuse_wait("reset")
+        seconds = parse_timeout(timeout)
         try:
-            rows = self.vec.recv(timeout=timeout, indices=reset.indices).obs
+            rows = self.vec.recv(timeout=seconds, indices=reset.indices).obs
         except StepTimeout as error:
             raise_as_gymnasium(error, "reset")
         except VecEnvError as error:
