@@ -128,6 +128,7 @@ class FlatVecEnv(VecEnv):
             rows.truncated[self._group].ravel(),
             self._infos(rows.indices, rows.dones, rows.infos, rows.obs[self._group]),
             self.active[every],
+            None if rows.latency is None else rows.latency.repeat(self._size),
         )
 
     @property

@@ -304,7 +304,9 @@ class MultiAgentVecEnv(AgentRows):
         rewards = self._last.take(slots, batch.obs, dones, batch.infos, batch.active)
         masks = self._last.masks_of(slots)
         flags = self.flags[slots]
-        return MultiAgentBatch(slots, batch.obs, rewards, dones, batch.infos, batch.active, masks, self.roster, flags)
+        return MultiAgentBatch(
+            slots, batch.obs, rewards, dones, batch.infos, batch.active, masks, self.roster, flags, batch.latency
+        )
 
     def _actions(self, actions: Any, count: int) -> Any:
         """Return actions as a dict by group."""

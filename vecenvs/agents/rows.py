@@ -81,6 +81,7 @@ class MultiAgentBatch(AgentRows):
         action_mask: by group, (k, agents, actions), as `MultiAgentVecEnv.action_mask`; None if the envs have none.
         roster: the agents and their spaces.
         flags: the bits of each agent, uint8 (k, all agents).
+        latency: seconds, float32 (k,), as in `Batch`.
     """
 
     indices: NDArray[np.int64]
@@ -92,6 +93,7 @@ class MultiAgentBatch(AgentRows):
     action_mask: ByGroup | None
     roster: Roster
     flags: NDArray[np.uint8]
+    latency: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.indices)

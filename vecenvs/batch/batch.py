@@ -24,6 +24,10 @@ class Batch:
         infos: a sequence of k distinct dicts.
         active: whether the row is a transition, bool (k,). False for the first row of an episode after a reset, whose
             reward is 0, and for a row that repeats while its env is being reset.
+        latency: with `concurrency`, the seconds from the moment at which the env's worker got the command to the end of
+            what the env did for this row, float32 (k,); of the first row after an async autoreset, from the beginning
+            of that. It is measured in the worker, so the clocks of other machines do not matter. None without
+            `concurrency`.
     """
 
     indices: NDArray[np.int64]
@@ -33,6 +37,7 @@ class Batch:
     truncated: NDArray[np.bool_]
     infos: Infos
     active: NDArray[np.bool_]
+    latency: NDArray[np.float32] | None = None
 
     @property
     def dones(self) -> NDArray[np.bool_]:

@@ -66,6 +66,7 @@ class BatchColumns:
         self.observations = SpaceColumns(SpaceLayout(observation_space), n, allocator.take)
         self.rewards: NDArray[np.float64] = allocator.take((n,), np.dtype(np.float64))
         self.flags: NDArray[np.uint8] = allocator.take((n,), np.dtype(np.uint8))
+        self.latency: NDArray[np.float32] = allocator.take((n,), np.dtype(np.float32))  # of envs that wait
         layout = self.observations.layout
         self.finals: SpaceColumns | None = None
         if finals and not layout.has_objects and layout.row_bytes <= FINAL_BYTES:

@@ -224,8 +224,9 @@ class PoolBase(VecEnv):
             self._waiting = Waiting(self._commands, workers, batch, self._infos, step_timeout)
             results = BatchedResults if self._hosts.batched else StepResults
             self._step_results = results(
-                batch, self._commands, self._infos, self._episodes, self._tally, asynchronous=self._asynchronous
-            )
+                batch, self._commands, self._infos, self._episodes, self._tally,
+                asynchronous=self._asynchronous, waits=concurrency is not None,
+            )  # fmt: skip
             self._tasks: Tasks | None = None
             if tasks is not None:
                 self._tasks = Tasks(

@@ -34,7 +34,8 @@ class StepResults:
     """Makes the results of steps of all envs, and batches of some rows.
 
     It also keeps what callers may ask about the last step: `active`, `flagged`, `rewards64`. `asynchronous` tells
-    whether the autoreset mode is "async". Any result can be made again: it is the same until its rows are forgotten.
+    whether the autoreset mode is "async", and `waits` whether rows have latencies. Any result can be made again: it is
+    the same until its rows are forgotten.
     """
 
     def __init__(
@@ -46,8 +47,10 @@ class StepResults:
         tally: Tally,
         *,
         asynchronous: bool,
+        waits: bool = False,
     ) -> None:
         self._batch = batch
+        self._waits = waits
         self._commands = commands
         self._infos = infos
         self._episodes = episodes
@@ -225,6 +228,8 @@ class StepResults:
         batch, flags = select(
             self._batch, slots, extras, np.array(slots, np.int64) if indices is None else indices, infos
         )
+        if self._waits:
+            batch.latency = self._batch.latency[batch.indices]
         idle, ended = _NONE, _NONE
         if flags.count(0) < len(flags):
             idle = [slot for slot, flag in zip(slots, flags, strict=True) if flag & (FIRST | DONE) == FIRST]

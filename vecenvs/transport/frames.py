@@ -62,7 +62,7 @@ class Frames:
     @classmethod
     def of_answers(cls, batch: BatchColumns, shards: Mapping[int, range]) -> Frames:
         """Return the packer of answers: their rows are all else."""
-        arrays = [*batch.observations.arrays, batch.rewards, batch.flags, *batch.info_marks]
+        arrays = [*batch.observations.arrays, batch.rewards, batch.flags, batch.latency, *batch.info_marks]
         return cls(batch, shards, arrays, batch.info_numbers)
 
     def pack(self, entries: Sequence[Entry]) -> bytes:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.transport.protocol import Answer, Command, RemoteFailure, RowsBody, Slots, address, shifted, slots_of
+from vecenvs.transport.protocol import (
+    Answer,
+    Command,
+    RemoteFailure,
+    RowsBody,
+    Slots,
+    address,
+    rows_of,
+    shifted,
+    slots_of,
+)
 from vecenvs.transport.reset_arguments import NONE_GIVEN
 from vecenvs.worker.calls import EnvCall, close_envs, result_of, works_of
 from vecenvs.worker.env_errors import ENV_ERRORS, Remake, Unmade
@@ -76,7 +87,7 @@ class WaitingWorker(Worker):
         self._writing = threading.Lock()
         self._ended: deque[tuple[Take, int, Any]] = deque()  # outcomes that have not been written
         self._next: dict[int, Take] = {}  # envs in an async reset
-        self._first_rows: dict[int, Any] = {}  # outcomes of async resets that have ended
+        self._first_rows: dict[int, tuple[Any, float]] = {}  # outcomes of async resets that have ended, their seconds
         self._asked: dict[int, int] = {}  # env -> number of the command that asks for its first row
         runner.flush = self._flush
 
@@ -107,13 +118,12 @@ class WaitingWorker(Worker):
         elif kind == Command.RESET:
             self._drop(some)
             works = self.env_shard.work(some, given or NONE_GIVEN)
-            self._begin(some, works, partial(self._take_rows, number, "reset"), "reset")
+            self._begin(some, works, partial(self._take_rows, number, "reset", time.monotonic()), "reset")
         else:
             if given is not None:
-                self._batch.actions.take_objects(
-                    slots if isinstance(slots, list) else slice(slots.start, slots.stop), given
-                )
-            self._begin(some, self.env_shard.work(some, None), partial(self._take_rows, number, "step"))
+                self._batch.actions.take_objects(rows_of(slots), given)
+            take = partial(self._take_rows, number, "step", time.monotonic())
+            self._begin(some, self.env_shard.work(some, None), take)
 
     def run_deferred(self) -> None:
         """Raise, in the main thread, what an env has raised that ends programs, such as a Ctrl-C."""
@@ -127,7 +137,9 @@ class WaitingWorker(Worker):
         everyone = self.env_shard.all
         if objects is not None:
             self._batch.actions.take_objects(slice(self._first, self._first + len(everyone)), objects)
-        self._begin(everyone, self.env_shard.work(everyone, None), partial(self._take_step, number, {}))
+        self._begin(
+            everyone, self.env_shard.work(everyone, None), partial(self._take_step, number, time.monotonic(), {})
+        )
 
     def _on_call(self, number: int, body: EnvCall) -> None:
         some = [slot - self._first for slot in body[1]]
@@ -205,14 +217,16 @@ class WaitingWorker(Worker):
         for take, outcomes in by_command.items():
             take(outcomes)
 
-    def _take_rows(self, number: int, doing: str, outcomes: dict[int, Any]) -> None:
+    def _take_rows(self, number: int, doing: str, began: float, outcomes: dict[int, Any]) -> None:
         some = slots_of(sorted(outcomes))
+        self._write_latency(some, time.monotonic() - began)
         body = self.env_shard.write(some, [outcomes[local] for local in some], doing)
         self._send(number, *address(Answer.SOME_ROWS, shifted(some, self._first), body))
         self._begin_resets(some)
 
-    def _take_step(self, number: int, so_far: dict[int, Any], outcomes: dict[int, Any]) -> None:
+    def _take_step(self, number: int, began: float, so_far: dict[int, Any], outcomes: dict[int, Any]) -> None:
         so_far.update(outcomes)
+        self._write_latency(slots_of(sorted(outcomes)), time.monotonic() - began)
         env_shard = self.env_shard
         if len(so_far) < len(env_shard.all):
             return
@@ -220,6 +234,9 @@ class WaitingWorker(Worker):
         plain = not env_shard.flags.some and (body is None or not (body.extras or body.objects))
         self._send(number, int(Answer.PLAIN_ROWS if plain else Answer.ROWS), body)
         self._begin_resets(env_shard.all)
+
+    def _write_latency(self, some: Slots, seconds: float) -> None:
+        self._batch.latency[rows_of(shifted(some, self._first))] = seconds
 
     def _take_results(self, number: int, call: EnvCall, so_far: dict[int, Any], outcomes: dict[int, Any]) -> None:
         so_far.update(outcomes)
@@ -249,11 +266,12 @@ class WaitingWorker(Worker):
 
     def _begin_reset(self, local: int) -> None:
         """Begin the next episode of an env whose last one has ended."""
+        began = time.monotonic()
 
         def take(outcomes: dict[int, Any]) -> None:
             if self._next.get(local) is take:  # no reset has overtaken it
                 del self._next[local]
-                self._first_rows[local] = outcomes[local]
+                self._first_rows[local] = outcomes[local], time.monotonic() - began
                 self._answer_asked(local)
 
         self._next[local] = take
@@ -261,7 +279,8 @@ class WaitingWorker(Worker):
 
     def _answer_asked(self, local: int) -> None:
         if local in self._first_rows and local in self._asked:
-            outcome, number = self._first_rows.pop(local), self._asked.pop(local)
+            (outcome, seconds), number = self._first_rows.pop(local), self._asked.pop(local)
+            self._write_latency([local], seconds)
             body = self.env_shard.first_row(local, partial(outcome_of, outcome))()
             slot = self._first + local
             self._send(number, *address(Answer.SOME_ROWS, range(slot, slot + 1), body))
