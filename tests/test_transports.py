@@ -12,6 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
+from vecenvs.pool.start_limit import StartLimit
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message, Transport, tcp
 from vecenvs.transport.channel import Channel
@@ -191,7 +192,7 @@ def test_what_a_handler_raises_in_close_goes_on() -> None:
             return transport
 
     owner = Owner()
-    workers = Workers([SHARD], owner.launch, 5.0)
+    workers = Workers([SHARD], owner.launch, 5.0, StartLimit(None, [1]))
     workers.transports.append(transport)
     with pytest.raises(TimeoutError, match="what the handler raises"):
         workers.close(0.2)

@@ -10,6 +10,7 @@ import pytest
 from gymnasium.spaces import Discrete
 
 from vecenvs.errors import EnvError, SpaceMismatch, WorkerDied
+from vecenvs.pool.start_limit import StartLimit
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import Answer, RemoteFailure, ShardSpec
@@ -69,7 +70,8 @@ class Launcher:
 def start(*workers: Transport) -> Any:
     """Start workers with two envs each."""
     launcher = Launcher(*workers)
-    return Workers([range(2 * k, 2 * k + 2) for k in range(len(workers))], launcher.launch, 60.0).start()
+    shards = [range(2 * k, 2 * k + 2) for k in range(len(workers))]
+    return Workers(shards, launcher.launch, 60.0, StartLimit(None, [2] * len(workers))).start()
 
 
 def test_one_that_dies_while_it_makes_its_envs() -> None:

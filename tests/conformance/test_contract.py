@@ -44,6 +44,7 @@ from vecenvs.testing.suite import (
     SizeWorkerConformance,
     SpaceConformance,
     StartConformance,
+    StartLimitWorkerConformance,
     StateConformance,
     TaskWorkerConformance,
     TimeoutConformance,
@@ -233,6 +234,7 @@ class TestRestarts(
     EpisodeSeedWorkerConformance,
     EvaluateWorkerConformance,
     LoadWorkerConformance,
+    StartLimitWorkerConformance,
     TaskWorkerConformance,
 ):
     """Workers that take the places of others."""

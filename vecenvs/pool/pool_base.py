@@ -43,6 +43,7 @@ from vecenvs.pool.hosts import Hosts
 from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.pool.recovery import Recovery
 from vecenvs.pool.remote_calls import RemoteCalls
+from vecenvs.pool.start_limit import StartLimit
 from vecenvs.pool.step_results import StepResults
 from vecenvs.pool.subsets import Subsets, slots_in
 from vecenvs.pool.tally import totals
@@ -96,6 +97,7 @@ class CommonArguments(TypedDict, total=False):
     on_episode: Callable[[dict[str, Any]], object] | None
     tasks: TaskFn | None
     concurrency: str | None
+    start_limit: tuple[int | None, float | None] | None
 
 
 class PoolBase(VecEnv):
@@ -144,6 +146,7 @@ class PoolBase(VecEnv):
         on_episode: Callable[[dict[str, Any]], object] | None = None,
         tasks: TaskFn | None = None,
         concurrency: str | None = None,
+        start_limit: tuple[int | None, float | None] | None = None,
         **unknown: Any,
     ) -> None:
         self.closed = True  # until the constructor has succeeded
@@ -173,6 +176,7 @@ class PoolBase(VecEnv):
         check_callback("on_restart", on_restart, "the slots of new envs")
         if on_restart is not None and not (self._moves_workers or on_failure == "restart"):
             raise ValueError("on_restart is called for workers that are replaced: it needs on_failure='restart'")
+        StartLimit(start_limit, ())
         fns: Sequence[EnvFn] = listed(env_fns)
         self._join()
         check_env_fns(fns)
@@ -185,6 +189,8 @@ class PoolBase(VecEnv):
             raise ValueError("autoreset='async' with a Batched: its envs cannot be reset while others are stepped")
         self.num_envs = n = self._hosts.num_envs
         self._shards = self._hosts.shards_of(num_workers, caller_steps=self._caller_steps)
+        limit = StartLimit(start_limit, [len(self._hosts.functions_of(shard)) for shard in self._shards])
+        self._rules = self._rules._replace(pace=limit.pace)
         self._on_node: dict[int, tuple[object, int]] = {}  # by worker its node, and its number there
         self._wake = new_name()  # of a shared batch's semaphore: workers get it before the semaphore exists
         self._result: Result | None = None  # of a call that has not returned it yet
@@ -199,6 +205,7 @@ class PoolBase(VecEnv):
             self._shards,
             self._launch,
             parse_limit(start_timeout, "start_timeout"),
+            limit,
             any_bounds=observation_mode != "same",
         )
         self._tally = workers.tally

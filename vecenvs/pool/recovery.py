@@ -197,7 +197,7 @@ class Replacement(Transport):
         """Do the next part of the start, waiting up to `timeout` seconds; return the outcome once it is known."""
         try:
             if self.launched is None:
-                left = self._not_before - time.monotonic()
+                left = max(self._not_before - time.monotonic(), self._workers.limit.seconds())
                 if left > 0:
                     time.sleep(min(left, timeout or 0.0))
                     return None

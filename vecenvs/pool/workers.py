@@ -21,6 +21,7 @@ from vecenvs.errors import (
     WorkerDied,
     describe_indices,
 )
+from vecenvs.pool.start_limit import StartLimit
 from vecenvs.pool.tally import Tally
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.encoding import check_portable
@@ -50,9 +51,16 @@ class Workers:
     """
 
     def __init__(
-        self, shards: Sequence[range], launch: Launch, start_timeout: float, *, any_bounds: bool = False
+        self,
+        shards: Sequence[range],
+        launch: Launch,
+        start_timeout: float,
+        limit: StartLimit,
+        *,
+        any_bounds: bool = False,
     ) -> None:
         self.shards = shards
+        self.limit = limit  # of launches
         self.start_timeout = start_timeout
         self.transports: list[Transport] = []
         self.wake: Semaphore | None = None  # released by workers whose transport `wakes`
@@ -78,6 +86,7 @@ class Workers:
     def start(self) -> ShardSpec:
         """Launch every worker and wait until each has made its envs. Raise SpaceMismatch if their spaces differ."""
         for worker in range(len(self.shards)):
+            self._await_turn()
             self.transports.append(self.launch(worker))
         self._several_here = sum(transport.in_process for transport in self.transports) > 1
         everyone = range(len(self.shards))
@@ -88,6 +97,20 @@ class Workers:
         here = [host == self._host for _, host in self.processes].count(True)
         self._crowded = usable_cores() <= here - sum(transport.in_process for transport in self.transports)
         return first
+
+    def _await_turn(self) -> None:
+        """Wait until one more worker may be launched. Raise if one of those before cannot be started."""
+        clocks: dict[int, StartClock] = {}
+        while (seconds := self.limit.seconds()) > 0:
+            for worker, transport in enumerate(self.transports):
+                message = transport.get(0)
+                if message is not None:
+                    envs_of(message[2])
+                elif transport.exit_status()[0] and transport.get(0) is None:
+                    raise self.died(worker)
+                else:
+                    clocks.setdefault(worker, StartClock(self, worker)).check()
+            time.sleep(min(seconds, LIVENESS))
 
     def launch(self, worker: int) -> Transport:
         """Launch a worker, without waiting for it."""
@@ -102,6 +125,7 @@ class Workers:
             launched.stop(0.0)
             raise
         self.launched[worker] = launched
+        self.limit.begun(worker, launched)
         return launched
 
     def attach(self, batch: BatchColumns, wake: Semaphore | None) -> None:
@@ -257,6 +281,7 @@ class Workers:
 
     def accept(self, worker: int, made: ShardSpec) -> None:
         """Note where a worker is. Raise SpaceMismatch if its envs differ from the first worker's, or one another."""
+        self.limit.ended(worker)
         self.processes[worker] = made.pid, made.host
         first = self._first_made
         for which in COMMON:
@@ -313,7 +338,8 @@ class StartClock:
 
     def check(self) -> None:
         """Raise StartTimeout after `start_timeout` seconds; log now and then that the start still takes."""
-        now, limit = time.monotonic(), self._workers.start_timeout
+        now = time.monotonic()
+        limit = self._workers.limit.allowed(self._worker, self._workers.start_timeout)
         slots, transport = self._workers.shards[self._worker], self._workers.launched[self._worker]
         where = transport.where
         if transport.untimed:

@@ -74,6 +74,8 @@ def make_envs(
                 if kept is not None:
                     kept.append(env_fn)
                 make = partial(_share, env_fn, cores)
+                if rules.pace is not None:
+                    rules.pace.wait()
                 with identity.acting(identity.told, slot):
                     env = run(make) if runner is None else runner.call(slot - first, make)
                 if not isinstance(env_fn, Batched):
@@ -108,6 +110,8 @@ def make_again(
     """Make env `local` of a worker once more; `like` has what it must have, too. SpaceMismatch if it has not."""
     slot = first + local
     env_fn = env_fns[local]
+    if rules.pace is not None:
+        rules.pace.wait()
     with identity.acting(identity.told, slot):
         env = run(_share, env_fn, cores)
     if isinstance(env_fn, Batched):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from vecenvs.transport.reset_arguments import NUMBER, SEED, SeedStream
 from vecenvs.worker.identity import Told
+from vecenvs.worker.pace import Pace
 
 
 class Rules(NamedTuple):
@@ -24,6 +25,7 @@ class Rules(NamedTuple):
     concurrency: str | None = None
     step_timeout: float | None = None
     restarts: int = 0  # with `concurrency`: how many envs of a worker may be late until that is raised
+    pace: Pace | None = None  # of the making of envs
 
 
 class EpisodeSeeds:

@@ -19,6 +19,7 @@ from vecenvs.testing.envs.failing import (
 from vecenvs.testing.envs.ill import DyingEnv, ForkingEnv, GatedEnv, StubbornEnv
 from vecenvs.testing.envs.rendering import RenderingEnv
 from vecenvs.testing.envs.sampled import SampledEnv, digest
+from vecenvs.testing.envs.simulator import SimulatorEnv
 from vecenvs.testing.envs.spaces import NESTED, SPACES, LabelSpace
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "RenderingEnv",
     "SampledEnv",
     "SharedBufferEnv",
+    "SimulatorEnv",
     "StubbornEnv",
     "ToyError",
     "UnpicklableEnv",

@@ -54,6 +54,7 @@ from vecenvs.testing.suite.schedules import ScheduleConformance
 from vecenvs.testing.suite.seeding import SeedingConformance
 from vecenvs.testing.suite.sizes import SizeConformance, SizeWorkerConformance
 from vecenvs.testing.suite.spaces import SpaceConformance
+from vecenvs.testing.suite.start_limits import StartLimitConformance, StartLimitWorkerConformance
 from vecenvs.testing.suite.starts import StartConformance
 from vecenvs.testing.suite.states import StateConformance
 from vecenvs.testing.suite.subsets import SubsetConformance
@@ -92,6 +93,7 @@ class RuleConformance(
     InterruptConformance,
     LifecycleConformance,
     StartConformance,
+    StartLimitConformance,
     ValueConformance,
     MessageConformance,
     PatienceConformance,
@@ -118,6 +120,7 @@ class WorkerConformance(
     EvaluateWorkerConformance,
     TaskWorkerConformance,
     LoadWorkerConformance,
+    StartLimitWorkerConformance,
     IdentityWorkerConformance,
     RecoveryConformance,
     TimeoutConformance,
