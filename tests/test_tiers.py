@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import SHARE_A_RAY, group_of
 
+from vecenvs.testing.suite import WorkerConformance
+
 IGNORE = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.executable, sys.argv[1:])"
 ASK = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
 
@@ -50,3 +52,13 @@ def test_what_shares_a_ray_or_an_mpi_is_one_processs() -> None:
     folder = Path(__file__).parent
     sharing = {path.stem for path in folder.glob("*/test_*.py") if '("ray_session")' in path.read_text()}
     assert sharing == {*SHARE_A_RAY, "test_ray_contract"}
+
+
+def test_the_whole_contract_has_each_test_of_the_suite() -> None:
+    """A class that inherits from two with a test of one name has the first one's alone."""
+    named: dict[str, list[str]] = {}
+    for part in WorkerConformance.__mro__:
+        for name in vars(part):
+            if name.startswith("test_"):
+                named.setdefault(name, []).append(part.__name__)
+    assert {name: parts for name, parts in named.items() if len(parts) > 1} == {}

@@ -238,7 +238,7 @@ class StateConformance(Conformance):
         other.reset()
         other.step([0, 0])
 
-    def test_wrong_arguments(self, make: Make) -> None:
+    def test_states_that_are_none(self, make: Make) -> None:
         vec = make([limited] * 2)
         vec.reset()
         states = vec.get_state()

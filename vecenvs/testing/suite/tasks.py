@@ -92,7 +92,7 @@ class TaskConformance(Conformance):
         dealer.check(vec)
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_any_subset_in_any_order(self, make: Make, mode: str) -> None:
+    def test_tasks_in_any_order(self, make: Make, mode: str) -> None:
         dealer = Dealer(random.Random(random.randrange(2**31)))
         rng, busy, ended = dealer.rng, {*range(4)}, set[int]()
         vec = make([functools.partial(CountingEnv, tag, 2) for tag in range(4)], autoreset=mode, tasks=dealer)
@@ -162,7 +162,7 @@ class TaskConformance(Conformance):
         assert vec.get_attr("options", [1])[0][:4] == [{"number": 0}, {"number": 1}, None, None]
         assert sorted(asked) == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
 
-    def test_one_that_raises_loses_no_rows(self, make: Make) -> None:
+    def test_a_task_that_raises_loses_no_rows(self, make: Make) -> None:
         faults = {(1, 2): KeyError("of the caller"), (2, 3): 7, (0, 3): (-1, None), (1, 3): (None, {"f": lambda: 0}, 1)}
 
         def tasks(slot: int, number: int, _: Any) -> Any:
@@ -236,7 +236,7 @@ class TaskConformance(Conformance):
         assert vec.get_attr("seeds", [1]) == [[0, 1]]
 
     @pytest.mark.parametrize(("kind", "mode"), [("by_masks", "same_step"), ("disabled", "disabled")])
-    def test_batched_envs(self, make: Make, kind: str, mode: str) -> None:
+    def test_tasks_of_batched_envs(self, make: Make, kind: str, mode: str) -> None:
         dealer = Dealer(random.Random(random.randrange(2**31)))
         fns = [functools.partial(CountingEnv, tag, 2 + tag) for tag in range(4)]
         vec = make(batched_fns(fns, (3, 0), kind), autoreset=mode, tasks=dealer)
@@ -251,7 +251,7 @@ class TaskConformance(Conformance):
                 dealer.take(vec, slots, [False] * len(slots), [vec.reset_infos[slot] for slot in slots])
         dealer.check(vec)
 
-    def test_wrong_arguments(self, make: Make) -> None:
+    def test_tasks_and_wrong_arguments(self, make: Make) -> None:
         with pytest.raises(TypeError, match="tasks must be a function of a slot"):
             make(counting_fns(2), tasks=[1, 2])
         with pytest.raises(EnvError, match=r"env 0: \w+ begins its next episodes itself.*leave tasks out"):
@@ -264,7 +264,7 @@ class TaskWorkerConformance(Conformance):
     @PROMPT
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("where", ["step", "reset"])
-    def test_a_worker_that_dies(self, make: Make, mode: str, where: str, tmp_path: Path) -> None:
+    def test_tasks_and_workers_that_die(self, make: Make, mode: str, where: str, tmp_path: Path) -> None:
         """A task is lost with its episode. That of one which nobody has seen is the next one's."""
         fns: list[Any] = [
             functools.partial(
