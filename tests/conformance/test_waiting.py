@@ -47,6 +47,7 @@ class Waiting(
     test_wrong_arguments = None
     test_batched_envs = None
     test_tasks_of_batched_envs = None
+    test_tasks_and_wrong_arguments = None
     test_batched_envs_that_reset_themselves = None
     test_what_env_functions_share = None
     test_a_batched_env_ends_the_episodes_of_all_its_envs = None
