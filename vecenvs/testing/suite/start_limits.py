@@ -48,7 +48,7 @@ class StartLimitConformance(Conformance):
         assert most_at_once(log) == 1
         assert len(starts(log)) == 8
 
-    def test_an_env_that_cannot_be_made(self, make: Make) -> None:
+    def test_with_a_limit_an_env_that_cannot_be_made(self, make: Make) -> None:
         fns = [functools.partial(FailingEnv, tag, "init", 1 if tag == 0 else 2) for tag in range(4)]
         with pytest.raises(EnvError, match="env 0 failed in init"):
             make(fns, start_limit=(1, 1000))
