@@ -51,7 +51,7 @@ BUDGETS = {
     "views wrappers compat": 6_170,
     "replay": 2_675,
     "bench cli plots": 3_745,
-    "testing": 10_166,
+    "testing": 10_172,
     BENCHMARKS: 7_509,
     "agents evaluation": 2_169,
 }
