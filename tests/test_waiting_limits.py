@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from test_waiting_envs import GateEnv
 
 import vecenvs
+from vecenvs.errors import EnvError, StepTimeout
 from vecenvs.testing.envs import CountingEnv, counting_fns
 
 pytestmark = pytest.mark.timeout(60)
@@ -80,6 +82,140 @@ def test_latency_is_what_the_env_took(engine: Any, kind: str, tmp_path: Path) ->
         vec.send([0] * 3)
         vec.recv(3)
         assert kept.latency.tolist() == before.tolist(), "it is the caller's own"
+
+
+class HangingEnv(CountingEnv):
+    """An env that hangs once, at a reset or step, until the gate is there; one that is made in its place does not."""
+
+    def __init__(self, tag: int, gate: Path, where: str, at: int, length: int = 5) -> None:
+        super().__init__(tag, length)
+        self.gate, self.where, self.left = gate, where, at
+
+    def hangs(self, where: str) -> bool:
+        self.left -= where == self.where
+        hung = self.gate.with_suffix(".hung")
+        if self.left or where != self.where or hung.exists():
+            return False
+        hung.touch()
+        return True
+
+    def step(self, action: Any) -> Any:
+        if self.hangs("step"):
+            wait_for(self.gate)
+        return super().step(action)
+
+    def reset(self, **kwargs: Any) -> Any:
+        if self.hangs("reset"):
+            wait_for(self.gate)
+        return super().reset(**kwargs)
+
+
+def wait_for(gate: Path) -> None:
+    while not gate.exists():
+        time.sleep(0.005)
+
+
+class HangingAsyncEnv(HangingEnv):
+    """The same as coroutines, which go on in spite of being cancelled."""
+
+    async def step(self, action: Any) -> Any:  # type: ignore[override]
+        if self.hangs("step"):
+            await self.ignore_cancellations()
+        return CountingEnv.step(self, action)
+
+    async def reset(self, **kwargs: Any) -> Any:  # type: ignore[override]
+        if self.hangs("reset"):
+            await self.ignore_cancellations()
+        return CountingEnv.reset(self, **kwargs)
+
+    async def close(self) -> None:  # type: ignore[override]
+        super().close()
+
+    async def ignore_cancellations(self) -> None:
+        while not self.gate.exists():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.005)
+
+
+def hanging_fns(kind: str, gate: Path, where: str, at: int, length: int = 5) -> list[Any]:
+    """Return functions of three envs, of which env 1 hangs once."""
+    make = HangingEnv if kind == "threads" else HangingAsyncEnv
+    return [functools.partial(make, tag, gate, where, at if tag == 1 else 99, length) for tag in range(3)]
+
+
+@KINDS
+def test_a_reset_that_is_too_late_fails_alone(engine: Any, kind: str, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    fns = hanging_fns(kind, gate, "reset", 2)
+    with engine(fns, concurrency=kind, step_timeout=30.0, reset_timeout=0.4) as vec:
+        vec.reset(seed=0)
+        vec.step([0] * 3)
+        with pytest.raises(EnvError, match="env 1|envs 1") as caught:
+            vec.reset(seed=7)
+        assert isinstance(caught.value.__cause__, StepTimeout)
+        assert "reset within 0.4 s" in str(caught.value.__cause__)
+        assert caught.value.batch is not None
+        assert caught.value.batch.obs.tolist() == [[0, 2, 0], [2, 2, 0]]
+        with pytest.raises(EnvError, match="failed before|failed in reset"):
+            vec.step([0] * 3)
+        assert vec.reset([1], seed=7).tolist() == [[1, 1, 0]], "of another env, as that one goes on"
+        gate.touch()
+        assert vec.step([0] * 3)[0][:, :2].tolist() == [[0, 2], [1, 1], [2, 2]]
+        assert vec.get_attr("seeds", [1]) == [[8]]
+
+
+@KINDS
+def test_with_restarts_a_late_reset_is_repeated(engine: Any, kind: str, tmp_path: Path) -> None:
+    fns = hanging_fns(kind, tmp_path / "gate", "reset", 1)
+    with engine(fns, concurrency=kind, reset_timeout=0.4, on_failure="restart") as vec:
+        assert vec.reset(seed=3).tolist() == [[0, 1, 0], [1, 1, 0], [2, 1, 0]]
+        assert vec.get_attr("seeds") == [[3], [4], [5]]
+        assert vec.stats()["errors"] == 1
+        (tmp_path / "gate").touch()
+
+
+@KINDS
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step", "async"])
+def test_an_autoreset_has_the_time_of_a_reset(kind: str, autoreset: str, tmp_path: Path) -> None:
+    """The time of a step ends where the reset begins: each is shorter than its limit, and both together are not."""
+    gate = tmp_path / "none"
+    make = functools.partial(SlowEnv, 3, 2) if kind == "threads" else functools.partial(SlowAsyncEnv, 3, gate, length=2)
+    limits = {"step_timeout": 0.5, "reset_timeout": 30.0}
+    with vecenvs.DummyVecEnv([make], concurrency=kind, autoreset=autoreset, **limits) as vec:
+        vec.reset()
+        episodes = [vec.step([0])[0][0, 1] for _ in range(4)]
+        while episodes[-1] < 2:
+            episodes.append(vec.step([0])[0][0, 1])
+        assert sorted(episodes) == episodes
+
+
+@KINDS
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step", "async", "disabled"])
+def test_what_an_abandoned_env_does_in_the_end_changes_nothing(kind: str, autoreset: str, tmp_path: Path) -> None:
+    """It ends its episode, which would begin the next one of the env that has taken its place."""
+    gate = tmp_path / "gate"
+    fns = hanging_fns(kind, gate, "step", 2, length=2)
+    with vecenvs.DummyVecEnv(fns, concurrency=kind, autoreset=autoreset, step_timeout=0.4) as vec:
+        vec.reset()
+        vec.step([0] * 3)
+        vec.send([0] * 3)
+        assert sorted(vec.recv(2).indices.tolist()) == [0, 2]
+        with pytest.raises(EnvError, match="env 1"):
+            vec.recv(indices=[1])
+        vec.reset(seed=5)
+        gate.touch()
+        time.sleep(0.1)
+        assert vec.step([0] * 3)[0][:, 2].tolist() == [1] * 3
+        assert vec.get_attr("seeds", [1]) == [[6]]
+        assert vec.get_attr("steps", [1]) == [1]
+
+
+@pytest.mark.parametrize("name", ["step_timeout", "reset_timeout"])
+def test_limits_are_checked(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be more than 0 seconds, or None"):
+        vecenvs.DummyVecEnv(counting_fns(1), **{name: 0})
+    with pytest.raises(TypeError, match=name):
+        vecenvs.make_vec_env(counting_fns(2), **{name: "soon"})
 
 
 @KINDS

@@ -121,8 +121,8 @@ class VecEnv(abc.ABC):
     means all envs. IndexError for an env that does not exist, ValueError for one named twice.
 
     Any method that needs the envs raises ClosedError after `close`, EnvError for what an env raised, WorkerDied if the
-    process that steps the envs has ended, and StepTimeout if they take longer than the VecEnv's `step_timeout`. A
-    method that sends a command raises AlreadySteppingError if an env has not answered its last one.
+    process that steps the envs has ended, and StepTimeout if they take longer than the VecEnv's `step_timeout` or
+    `reset_timeout`. A method that sends a command raises AlreadySteppingError if an env has not answered its last one.
 
     Attributes:
         num_envs: the number of envs.

@@ -115,7 +115,6 @@ class TestThreadsOfWorkers(Workers):
     test_step_timeout_of_the_constructor = None
     test_an_env_that_has_just_begun_is_not_late = None
     test_a_hung_env_beside_others_that_always_have_something = None
-    test_a_reset_that_takes_too_long = None
     # Here another env of the worker may have ended its reset, with its seed, before one of them ends the process.
     test_what_waits_for_a_reset_is_not_lost = None
     test_what_was_taken_back_does_not_return = None

@@ -27,7 +27,7 @@ class DummyVecEnv(PoolVecEnv):
     Args:
         env_fns: functions that make one env each.
         **common: the arguments that every engine takes. Those from `step_timeout` to `start_timeout` have no effect
-            here, where nothing is waited for, but for the first two with a `concurrency`.
+            here, where nothing is waited for, but for the first three with a `concurrency`.
 
             * `autoreset`: what follows the end of an episode: "same_step", "next_step", "async" or "disabled"; see
               `vecenvs.vec_env`.
@@ -45,7 +45,9 @@ class DummyVecEnv(PoolVecEnv):
               `vecenvs.vec_env`.
             * `step_timeout`: raise StepTimeout if no env of a worker finishes a step, a reset or a call for so many
               seconds. Envs in the caller's process never time out.
-            * `on_failure`: "restart" replaces a worker that died, or exceeds `step_timeout`. Its envs return a
+            * `reset_timeout`: the same of resets alone, for which `step_timeout` does not count then: those that the
+              caller asks for, and async autoresets.
+            * `on_failure`: "restart" replaces a worker that died, or exceeds a time limit. Its envs return a
               truncated row with `info["worker_restarted"]` and begin new episodes.
             * `max_restarts`: how many workers are replaced in all before a failure is raised.
             * `on_restart`: called with the slots of a new worker, a list, once it has made its envs and before their
@@ -55,7 +57,7 @@ class DummyVecEnv(PoolVecEnv):
             * `start_timeout`: raise StartTimeout if a worker has not made its envs after so many seconds.
             * `concurrency`: how a worker runs envs that wait (for a browser, a service): "threads", one for each env,
               or "asyncio", where `reset`, `step` and `close` are coroutines (see `vecenvs.AsyncEnv`). All envs wait at
-              the same time, rows come as they are done, and `step_timeout` is that of each env, here, too: see
+              the same time, rows come as they are done, and time limits are those of each env, here, too: see
               docs/waiting.md. None: a worker runs one env after another.
             * `start_limit`: a pair (at_once, per_second): so many workers at most make their envs at the same time, and
               an env is made not before so many envs per second allow. Holds for workers that replace others, too; None

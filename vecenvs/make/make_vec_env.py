@@ -252,7 +252,7 @@ def _backend(backend: Any, num_envs: int, force_dummy: bool, kwargs: Mapping[str
 
 def _needs_workers(common: Mapping[str, Any]) -> bool:
     """Tell whether these arguments have no effect on envs that the caller steps."""
-    names = ("step_timeout", "log_dir", "concurrency")
+    names = ("step_timeout", "reset_timeout", "log_dir", "concurrency")
     return common.get("on_failure") == "restart" or any(common.get(name) for name in names)
 
 

@@ -35,7 +35,7 @@ class Answers:
         self._batch = batch
         self._infos = infos
         self._timeouts = timeouts
-        self._timed = timeouts.step_timeout is not None
+        self._timed = timeouts.timed
         self.errors = [0] * len(workers.shards)  # how many exceptions each worker's envs have raised, with `on_error`
         self._told = [0] * len(workers.shards)  # how many of these by the worker that is there now
 

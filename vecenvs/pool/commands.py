@@ -38,7 +38,7 @@ _RECORDED: tuple[list[Pending], None] = ([], None)  # see `Commands.unsent`
 class Commands(Unanswered):
     """The commands of one VecEnv and the rows that answer them.
 
-    `timed` tells whether there is a `step_timeout`: then the start time of each command is recorded.
+    `timed` tells whether there is a time limit: then the start time of each command is recorded.
     """
 
     def __init__(self, workers: Workers, batch: BatchColumns, recovery: Recovery, *, timed: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import itertools
+import math
 import os
 import warnings
 from collections import Counter
@@ -30,7 +31,6 @@ from vecenvs.arguments import (
     parse_flag,
     parse_int,
     parse_limit,
-    parse_timeout,
 )
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
@@ -58,12 +58,12 @@ from vecenvs.vec_env import VecEnv, described
 from vecenvs.worker.autoreset import AUTORESET_MODES
 from vecenvs.worker.identity import UNKNOWN, Told
 from vecenvs.worker.output import Output
-from vecenvs.worker.rules import Rules
+from vecenvs.worker.rules import Rules, TimeLimits
 
 EnvFn = Callable[[], "Env[Any, Any]"]
 
 _launches = itertools.count(1)  # of workers, by all VecEnvs
-_REPORTS = 4  # from each worker in `step_timeout` seconds, at least
+_REPORTS = 4  # from each worker in the time of the shortest limit, at least
 
 
 class Result(NamedTuple):
@@ -85,6 +85,7 @@ class CommonArguments(TypedDict, total=False):
     info_attrs: Sequence[str]
     copy: bool
     step_timeout: float | None
+    reset_timeout: float | None
     on_failure: str
     max_restarts: int
     on_restart: Callable[[list[int]], object] | None
@@ -134,6 +135,7 @@ class PoolBase(VecEnv):
         info_attrs: Sequence[str] = (),
         copy: bool = True,
         step_timeout: float | None = None,
+        reset_timeout: float | None = None,
         on_failure: str = "raise",
         max_restarts: int = 10,
         on_restart: Callable[[list[int]], object] | None = None,
@@ -155,8 +157,7 @@ class PoolBase(VecEnv):
         check_choice("autoreset", autoreset, AUTORESET_MODES)
         check_choice("on_failure", on_failure, ("raise", "restart"))
         check_observation_mode(observation_mode)
-        if parse_timeout(step_timeout, "step_timeout") == 0:
-            raise ValueError("step_timeout must be more than 0 seconds, or None")
+        limits = _parse_limits(step_timeout, reset_timeout)
         self.autoreset = autoreset
         seeded = parse_flag("episode_seeds", episode_seeds)
         root = int(np.random.SeedSequence().generate_state(1)[0] // 2) if seeded else None  # room for the slots' own
@@ -172,7 +173,7 @@ class PoolBase(VecEnv):
         self.observation_mode = observation_mode
         restarts = parse_int("max_restarts", max_restarts, 0) * (on_failure == "restart")
         errors = parse_int("max_errors", max_errors, 0)
-        self._rules = Rules(autoreset, root, on_error, errors, own, None, concurrency, step_timeout, restarts)
+        self._rules = Rules(autoreset, root, on_error, errors, own, None, concurrency, limits, restarts)
         check_callback("on_restart", on_restart, "the slots of new envs")
         if on_restart is not None and not (self._moves_workers or on_failure == "restart"):
             raise ValueError("on_restart is called for workers that are replaced: it needs on_failure='restart'")
@@ -197,7 +198,8 @@ class PoolBase(VecEnv):
         # Whether the last call was a step of all envs that has ended well: then each of them can take a command.
         self._free = False
         self._log_dir = "" if log_dir is None else parse_directory("log_dir", log_dir)
-        self._report = None if step_timeout is None else (Command.REPORT, step_timeout / _REPORTS)
+        timed = limits.shortest < math.inf
+        self._report = (Command.REPORT, limits.shortest / _REPORTS) if timed else None
         self._steps = 0
         self._counters = dict.fromkeys(("received", "resets"), 0)
         self._last_stats: dict[str, Any] | None = None  # of a closed VecEnv
@@ -226,9 +228,9 @@ class PoolBase(VecEnv):
             self.reset_infos = self._episodes.reset_infos
             self._recovery = Recovery(workers, batch, restarts, self._first_commands)
             self._recovery.on_restart = on_restart or list
-            self._commands = Commands(workers, batch, self._recovery, timed=step_timeout is not None)
+            self._commands = Commands(workers, batch, self._recovery, timed=timed)
             self._subsets = Subsets(self._commands.owner, self._shards)
-            self._waiting = Waiting(self._commands, workers, batch, self._infos, step_timeout)
+            self._waiting = Waiting(self._commands, workers, batch, self._infos, limits)
             results = BatchedResults if self._hosts.batched else StepResults
             self._step_results = results(
                 batch, self._commands, self._infos, self._episodes, self._tally,
@@ -245,8 +247,8 @@ class PoolBase(VecEnv):
                 self._episodes.keep_rows()
                 self._step_results.keep_rows = True
             if self._report is not None:
-                timed = [worker for worker, transport in enumerate(workers.transports) if not transport.untimed]
-                self._calls.ask(dict.fromkeys(timed, self._report))
+                others = [worker for worker, transport in enumerate(workers.transports) if not transport.untimed]
+                self._calls.ask(dict.fromkeys(others, self._report))
             self.closed = False
         except BaseException as exc:
             self.closed = True
@@ -363,3 +365,13 @@ class PoolBase(VecEnv):
             vars(self).pop(part, None)
         for failure in failures:
             warnings.warn(f"{failure.summary} while being closed", RuntimeWarning, stacklevel=2)
+
+
+def _parse_limits(step_timeout: float | None, reset_timeout: float | None) -> TimeLimits:
+    """Return the time limits; that of steps holds for resets, too, unless these have their own."""
+    step = parse_limit(step_timeout, "step_timeout")
+    limits = TimeLimits(step, step if reset_timeout is None else parse_limit(reset_timeout, "reset_timeout"))
+    for doing, seconds in limits._asdict().items():
+        if seconds == 0:
+            raise ValueError(f"{doing}_timeout must be more than 0 seconds, or None")
+    return limits

@@ -74,10 +74,10 @@ class Recovery:
         self._replace(worker, 0.0)
         return None
 
-    def late(self, worker: int) -> None:
-        """Replace a worker that is over `step_timeout`."""
+    def late(self, worker: int, doing: str) -> None:
+        """Replace a worker that is over the time limit of what it is doing: a "step" or a "reset"."""
         lines, where = self._workers.last_lines(worker), self._workers.transports[worker].where
-        self._say(worker, f"has not answered within step_timeout{self._workers.transports[worker].cause}", lines)
+        self._say(worker, f"has not answered within {doing}_timeout{self._workers.transports[worker].cause}", lines)
         self.last = WorkerDied(worker, self._workers.shards[worker], None, where, "lost", lines)
         self._replace(worker, 0.0)
 

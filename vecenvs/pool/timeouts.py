@@ -1,4 +1,4 @@
-"""Measure how long commands have been unanswered, and tell when that exceeds `step_timeout`."""
+"""Measure how long commands have been unanswered, and tell when that exceeds `step_timeout` or `reset_timeout`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 
+from vecenvs.pool.unanswered import StartTime
 from vecenvs.pool.workers import LIVENESS, STOPPED
 from vecenvs.transport import Transport
+from vecenvs.worker.rules import TimeLimits
 
-NOT_STARTED = math.inf  # start time of a command that cannot time out: see `Transport.untimed`
+NEVER = math.inf  # the end of the time of a command that cannot time out: see `Transport.untimed`
 
 
 class StepTimeouts:
-    """Compares the start times of unanswered commands with `step_timeout` (None: no command ever times out).
+    """Compares the start times of unanswered commands with the time limits of steps and resets.
 
     The clock of a worker starts again with every sign of life: an answer, or PROGRESS. All clocks do where the caller
     itself has not run for a while in a wait: then the workers have probably not run, either. If all were stopped while
@@ -21,8 +23,9 @@ class StepTimeouts:
     looks for late workers at `told_by` at the earliest.
     """
 
-    def __init__(self, step_timeout: float | None, transports: Sequence[Transport]) -> None:
-        self.step_timeout = step_timeout
+    def __init__(self, limits: TimeLimits, transports: Sequence[Transport]) -> None:
+        self.limits = limits
+        self.timed = limits.shortest < math.inf
         self._transports = transports
         self._heard = [0.0] * len(transports)
         self._looked = 0.0
@@ -40,37 +43,33 @@ class StepTimeouts:
 
     def note_activity(self, worker: int) -> None:
         """Record a sign of life of this worker."""
-        if self.step_timeout is not None:
+        if self.timed:
             self._heard[worker] = time.monotonic()
 
-    def limit(
-        self, deadline: float | None, unanswered: Iterable[tuple[int, float]], *, replacing: bool
-    ) -> float | None:
-        """Return when a wait has to end: at the caller's deadline, or else when a worker exceeds `step_timeout`.
+    def limit(self, deadline: float | None, unanswered: Iterable[StartTime], *, replacing: bool) -> float | None:
+        """Return when a wait has to end: at the caller's deadline, or else when a worker exceeds its limit.
 
-        The earlier of the two if late workers are replaced (`replacing`). `unanswered` has the worker and the start
-        time of each command.
+        The earlier of the two if late workers are replaced (`replacing`).
         """
-        if self.step_timeout is None or (deadline is not None and not replacing):
+        if not self.timed or (deadline is not None and not replacing):
             return deadline
-        oldest = min((self._since(worker, start) for worker, start in unanswered), default=NOT_STARTED)
-        if oldest == NOT_STARTED:
+        limit = min((self._end(*each) for each in unanswered), default=NEVER)
+        if limit == NEVER:
             return deadline
-        limit = oldest + self.step_timeout
         return limit if deadline is None else min(limit, deadline)
 
-    def late(self, unanswered: Iterable[tuple[int, float]]) -> set[int]:
-        """Return the workers that exceed `step_timeout`."""
-        if self.step_timeout is None:
-            return set()
-        latest = time.monotonic() - self.step_timeout
-        return {worker for worker, start in unanswered if self._since(worker, start) <= latest}
+    def late(self, unanswered: Iterable[StartTime]) -> dict[int, str]:
+        """Return the workers that exceed their limit, each with what is late: a "step" or a "reset"."""
+        now = time.monotonic()
+        found = sorted(each for each in unanswered if self.timed and self._end(*each) <= now)
+        return {worker: "reset" if resets else "step" for worker, _, resets in found}
 
     def restart(self, workers: Iterable[int]) -> None:
         """Start the clocks of these workers again: after a StepTimeout."""
         for worker in workers:
             self.note_activity(worker)
 
-    def _since(self, worker: int, start: float) -> float:
-        transport = self._transports[worker]
-        return NOT_STARTED if transport.untimed else max(start, self._heard[worker])
+    def _end(self, worker: int, start: float, resets: bool) -> float:
+        if self._transports[worker].untimed:
+            return NEVER
+        return max(start, self._heard[worker]) + (self.limits.reset if resets else self.limits.step)

@@ -19,6 +19,10 @@ from vecenvs.transport import Transport
 from vecenvs.transport.protocol import Command, RowExtras, RowsBody, Slots, slots_of
 from vecenvs.transport.reset_arguments import ResetArguments
 
+_RESETS = frozenset({Command.RESET, Command.AWAIT_RESET})
+
+StartTime = tuple[int, float, bool]  # of a command: its worker, when it was sent, whether it is a reset
+
 
 class Pending:
     """A command to one worker about some of its slots. `left` are those which are not answered."""
@@ -123,12 +127,12 @@ class Unanswered:
         stepping, asked = self.stepping or (), self.without_reply()
         return [w for w, pending in enumerate(self.pending) if pending or w in stepping or w in asked]
 
-    def start_times(self) -> list[tuple[int, float]]:
-        """Return each worker with an unanswered command, and when its oldest one was sent; a worker may come twice."""
-        found = [*(self.stepping or {}).items()]
-        found += [(worker, next(iter(each.values())).since) for worker, each in enumerate(self.pending) if each]
+    def start_times(self) -> list[StartTime]:
+        """Return the worker of each unanswered command, when that was sent, and whether it is a reset."""
+        found = [(worker, since, False) for worker, since in (self.stepping or {}).items()]
+        found += [(p.worker, p.since, p.kind in _RESETS) for each in self.pending for p in each.values()]
         if self.request is not None:
-            found += [(worker, self.request.since) for worker in self.without_reply()]
+            found += [(worker, self.request.since, False) for worker in self.without_reply()]
         return found
 
     def unanswered_slots(self) -> int:

@@ -1,4 +1,4 @@
-"""Wait for answers, while checking that the workers live and keep to `step_timeout`."""
+"""Wait for answers, while checking that the workers live and keep to their time limits."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from vecenvs.pool.unanswered import Request
 from vecenvs.pool.workers import LIVENESS, Workers
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import Answer
+from vecenvs.worker.rules import TimeLimits
 
 # Plain ints compare faster.
 _ROWS, _PLAIN = int(Answer.ROWS), int(Answer.PLAIN_ROWS)
@@ -33,13 +34,13 @@ class Waiting:
         workers: Workers,
         batch: BatchColumns,
         infos: InfoColumns,
-        step_timeout: float | None,
+        limits: TimeLimits,
     ) -> None:
         self._commands = commands
         self._workers, self._transports = workers, workers.transports
-        self._timed = step_timeout is not None
-        self.limit_of_calls = step_timeout or workers.start_timeout  # in on_restart
-        self._timeouts = StepTimeouts(step_timeout, workers.transports)
+        self.limit_of_calls = min(limits.step, workers.start_timeout)  # in on_restart
+        self._timeouts = StepTimeouts(limits, workers.transports)
+        self._timed = self._timeouts.timed
         answers = Answers(commands, workers, batch, infos, self._timeouts)
         self._record, self._collect = answers.record, answers.collect
         self.errors = answers.errors  # of each worker's envs
@@ -243,15 +244,15 @@ class Waiting:
         if self._find_late():
             self._time_out(0, None, None, what)
 
-    def _find_late(self) -> list[int]:
-        """Return the workers that exceed `step_timeout`."""
+    def _find_late(self) -> dict[int, str]:
+        """Return the workers that exceed their time limit, with what is late."""
         late = self._timeouts.late(self._commands.start_times())
         early = self._timeouts.told_by - time.monotonic()
         if late and early > 0:
             time.sleep(early)
             self._collect(self._commands.busy_workers())
             late = self._timeouts.late(self._commands.start_times())
-        return sorted(late)
+        return late
 
     def _limit(self, deadline: float | None) -> float | None:
         if not self._timed:
@@ -261,7 +262,7 @@ class Waiting:
         return self._timeouts.limit(deadline, self._commands.start_times(), replacing=replacing)
 
     def _time_out(self, waited_for: int, deadline: float | None, timeout: float | None, what: str) -> None:
-        """Raise StepTimeout; or, if a worker exceeds `step_timeout` and restarts are left, have it replaced."""
+        """Raise StepTimeout; or, if a worker exceeds its limit and restarts are left, have it replaced."""
         commands = self._commands
         if deadline is not None and time.monotonic() >= deadline:
             raise StepTimeout(slots_in(commands.unanswered_slots() & waited_for), timeout or 0.0, what)
@@ -269,13 +270,16 @@ class Waiting:
         self._collect(commands.busy_workers())  # what has come in time
         hung = self._find_late()
         while hung and commands.recovery.left:
-            commands.recovery.late(hung[0])
-            commands.on_replacement(hung.pop(0))
+            worker = next(iter(hung))
+            commands.recovery.late(worker, hung.pop(worker))
+            commands.on_replacement(worker)
         if hung:
-            self._timeouts.restart({worker for worker, _ in commands.start_times()})
+            self._timeouts.restart({worker for worker, *_ in commands.start_times()})
             late = commands.unanswered_slots() & sum(bits_of(commands.shards[worker]) for worker in hung)
-            cause, limit = self._transports[hung[0]].cause, self._timeouts.step_timeout or 0.0
-            raise StepTimeout(slots_in(late & waited_for or late), limit, what, cause)
+            worker, doing = next(iter(hung.items()))
+            limit = getattr(self._timeouts.limits, doing)
+            what = doing if doing == "reset" else what
+            raise StepTimeout(slots_in(late & waited_for or late), limit, what, self._transports[worker].cause)
 
 
 def _get_until(limit: float, transport: Transport) -> Message | None:

@@ -28,6 +28,7 @@ from vecenvs.transport.reset_arguments import SeedStream, hold
 from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors, Remake
 from vecenvs.worker.env_states import ENDED, STEPPING, EnvStates
 from vecenvs.worker.info_reader import InfoReader
+from vecenvs.worker.outcomes import begin_reset, check_time
 from vecenvs.worker.rules import EpisodeSeeds, Rules
 
 AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
@@ -88,6 +89,7 @@ class Autoreset:
         self._first = first
         self._batch = batch
         self._mode = rules.autoreset
+        self._waits = rules.concurrency is not None
         self.seeds = None if rules.root is None else EpisodeSeeds(rules.root, first)
         self._flags = flags
         self._deferred = deferred
@@ -163,6 +165,7 @@ class Autoreset:
     def row(self, local: int, acts: Acts, given: Any) -> StepResult:
         """Return a row of an env by one of its `acts` or `resets`, with what follows if it ends an episode."""
         obs, reward, terminated, truncated, info = unpack_row(acts[local](given))
+        check_time()
         if (terminated is not False or truncated is not False) and is_over(terminated, truncated):
             obs, info = self.end_episode(local, obs, terminated, truncated, own_info(info))
         return obs, reward, terminated, truncated, info
@@ -223,7 +226,9 @@ class Autoreset:
         return self._begin_episode(local, self._envs[local].reset(**arguments), arguments, stream)
 
     def _arguments(self, local: int, given: dict[str, Any] | None) -> tuple[dict[str, Any], SeedStream | None]:
-        """Return the arguments of a reset, and the stream of the seeds of which it has one."""
+        """Return the arguments of a reset that begins, and the stream of the seeds of which it has one."""
+        if self._waits:
+            begin_reset()
         arguments = copy_containers(self.held[local]) if local in self.held else {}
         if given is not None:
             arguments = {"seed": None, **arguments, **given}
@@ -239,6 +244,7 @@ class Autoreset:
 
     def _begin_episode(self, local: int, first: Any, arguments: dict[str, Any], stream: SeedStream | None) -> Any:
         """Take what a reset has returned; return its observation."""
+        check_time()
         if not isinstance(first, (tuple, list)):  # an array of two items could be unpacked, too
             if inspect.iscoroutine(first):
                 first.close()  # never to be awaited

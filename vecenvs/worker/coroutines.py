@@ -19,6 +19,7 @@ from vecenvs.errors import RepeatedEnvError, SpaceMismatch, StateError, VecEnvEr
 from vecenvs.state.env_state import EnvState
 from vecenvs.worker.autoreset import Acts, Autoreset
 from vecenvs.worker.env_errors import ENV_ERRORS, Unmade
+from vecenvs.worker.outcomes import check_time
 
 # Wrappers which only look at, or change, what goes to the env and comes from it, and so can be given what was awaited.
 _PASSIVE = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)
@@ -33,6 +34,7 @@ class TaskAutoreset(Autoreset):
         row = acts[local](given)
         if inspect.isawaitable(row):
             row = await row
+            check_time()
         obs, reward, terminated, truncated, info = unpack_row(row)
         if (terminated is not False or truncated is not False) and is_over(terminated, truncated):
             obs, info = self.end_episode(local, obs, terminated, truncated, own_info(info))

@@ -11,6 +11,7 @@ import numpy as np
 
 from vecenvs._native.forks import run
 from vecenvs.transport.protocol import safe_text
+from vecenvs.worker.outcomes import check_time
 from vecenvs.worker.rules import Rules
 
 ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
@@ -58,6 +59,7 @@ class EnvErrors:
 
     def happened(self, local: int, doing: str, exc: BaseException) -> str:
         """Count an exception; return it as text. Raise it if there were too many before."""
+        check_time()
         slot, count = self._first + local, self._in_a_row.get(local, 0) + 1
         if doing == "reset" or self._renews:
             self.broken.add(local)

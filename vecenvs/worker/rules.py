@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from vecenvs.transport.reset_arguments import NUMBER, SEED, SeedStream
 from vecenvs.worker.identity import Told
 from vecenvs.worker.pace import Pace
+
+
+class TimeLimits(NamedTuple):
+    """The seconds after which a step and a reset are too late: `step_timeout` and `reset_timeout`."""
+
+    step: float = math.inf
+    reset: float = math.inf
+
+    @property
+    def shortest(self) -> float:
+        """The shorter one; infinity if there is none."""
+        return min(self)
 
 
 class Rules(NamedTuple):
@@ -23,7 +36,7 @@ class Rules(NamedTuple):
     own_resets: tuple[str, ...] = ()
     told: Told | None = None
     concurrency: str | None = None
-    step_timeout: float | None = None
+    limits: TimeLimits = TimeLimits()
     restarts: int = 0  # with `concurrency`: how many envs of a worker may be late until that is raised
     pace: Pace | None = None  # of the making of envs
 

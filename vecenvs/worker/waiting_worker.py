@@ -25,8 +25,10 @@ from vecenvs.transport.reset_arguments import NONE_GIVEN
 from vecenvs.worker.calls import EnvCall, close_envs, result_of, works_of
 from vecenvs.worker.env_errors import ENV_ERRORS, Remake, Unmade
 from vecenvs.worker.env_shard import EnvShard
+from vecenvs.worker.env_tasks import EnvTasks
+from vecenvs.worker.env_threads import EnvThreads
 from vecenvs.worker.load import Load, resident_bytes
-from vecenvs.worker.outcomes import EnvTasks, EnvThreads, Job, Runner, outcome_of
+from vecenvs.worker.outcomes import Job, Runner, check_time, outcome_of
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.worker import Answering, Worker
 
@@ -37,7 +39,7 @@ def make_runner(first: int, rules: Rules) -> Runner | None:
     """Return what runs a worker's envs, with `concurrency`."""
     kinds: dict[str | None, type[Runner]] = {"threads": EnvThreads, "asyncio": EnvTasks}
     kind = kinds.get(rules.concurrency)
-    return None if kind is None else kind(first, {"step": rules.step_timeout, "reset": rules.step_timeout})
+    return None if kind is None else kind(first, rules.limits)
 
 
 def make_worker(
@@ -162,22 +164,25 @@ class WaitingWorker(Worker):
         """Begin the work of some envs. `take` gets the outcomes as they come."""
 
         def deliver(job: Job, outcome: Any) -> None:
-            if not (job.late and limited == "step" and self._goes_on(job.local, outcome.exc, take)):
+            if not (job.late and self._goes_on(job.local, limited, outcome.exc, works[job.local], take)):
                 self._ended.append((take, job.local, outcome))
 
-        works = {local: self._with_env(local, works[local]) for local in some}
-        self._runner.begin([Job(local, work, deliver, limited) for local, work in works.items()])
+        self._runner.begin([Job(local, self._with_env(local, works[local]), deliver, limited) for local in some])
 
-    def _goes_on(self, local: int, exc: BaseException, take: Take) -> bool:
-        """End the episode of an env whose step was too late and begin the next one, if that is wanted."""
+    def _goes_on(self, local: int, doing: str, exc: BaseException, work: Callable[[], Any], take: Take) -> bool:
+        """After a step that was too late end the env's episode and begin the next one; repeat a reset; if wanted."""
         errors = self.env_shard.errors
         if errors is None:
             if self._late >= self._restarts:
                 return False
             self._late += 1
-            self._report_error(self._late, f"{exc}: its episode ends here (restart {self._late} of {self._restarts})")
+            then = "its episode ends here" if doing == "step" else "it is reset once more"
+            self._report_error(self._late, f"{exc}: {then} (restart {self._late} of {self._restarts})")
         try:
-            work = self.env_shard.cut_short(local, exc)
+            if doing == "step":
+                work = self.env_shard.cut_short(local, exc)
+            elif errors is not None:
+                errors.happened(local, "reset", exc)
         except ENV_ERRORS:  # too many of them
             return False
         self._begin([local], {local: work}, take, "reset")
@@ -190,8 +195,12 @@ class WaitingWorker(Worker):
 
         def work_on_new() -> Any:
             envs = self.env_shard.envs
-            envs[local] = self._remake(local, Unmade(envs[local]))
+            env = self._remake(local, Unmade(envs[local]))
+            check_time()
+            envs[local] = env
             self._runner.abandoned.discard(local)
+            if self.env_shard.errors is not None:
+                self.env_shard.errors.broken.discard(local)
             return work()
 
         return work_on_new

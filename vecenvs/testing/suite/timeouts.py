@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from vecenvs import env_calls
-from vecenvs.errors import AlreadySteppingError, StepTimeout
+from vecenvs.errors import AlreadySteppingError, EnvError, StepTimeout
 from vecenvs.testing.envs import CountingEnv, GatedEnv, StubbornEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.deaths import PROMPT
@@ -155,13 +155,28 @@ class TimeoutConformance(Conformance):
         gate.touch()
         assert sorted(vec.recv(2, timeout=30.0).indices.tolist()) == [0, 2]
 
-    def test_a_reset_that_takes_too_long(self, make: Make, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("limits", [{"step_timeout": 0.5}, {"step_timeout": 60.0, "reset_timeout": 0.5}])
+    def test_a_reset_that_takes_too_long(self, make: Make, tmp_path: Path, limits: dict[str, float]) -> None:
         gate = tmp_path / "gate"
-        vec = make(gated_fns(gate, where="reset"), step_timeout=0.5)
-        with pytest.raises(StepTimeout) as caught:
+        vec = make(gated_fns(gate, where="reset"), **limits)
+        with pytest.raises((StepTimeout, EnvError)) as caught:
             vec.reset()
-        assert 0 in caught.value.indices
+        late = caught.value if isinstance(caught.value, StepTimeout) else caught.value.__cause__
+        assert isinstance(late, StepTimeout)
+        assert 0 in late.indices
+        assert late.seconds == 0.5
+        assert "reset within 0.5 s" in str(late)
         gate.touch()
+
+    @pytest.mark.parametrize("where", ["reset", "step"])
+    def test_resets_and_steps_have_limits_of_their_own(self, make: Make, tmp_path: Path, where: str) -> None:
+        gate = tmp_path / "gate"
+        limits = {"reset_timeout": 0.4} if where == "step" else {"step_timeout": 0.4, "reset_timeout": 30.0}
+        vec = make(gated_fns(gate, where=where), **limits)
+        timer = open_after(1.2, gate)
+        assert vec.reset()[:, 2].tolist() == [0] * 4
+        assert vec.step([0] * 4)[0][:, 2].tolist() == [1] * 4
+        timer.join()
 
     @PROMPT
     def test_close_does_not_wait_for_them(self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,82 @@
+"""Envs that wait, in one thread for each."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Iterable
+
+from vecenvs._native import forks
+from vecenvs.worker.outcomes import Job, Raised, Runner
+from vecenvs.worker.rules import TimeLimits
+
+
+class EnvThreads(Runner):
+    """One thread for each env: it makes, resets, steps, calls and closes it."""
+
+    def __init__(self, first: int, limits: TimeLimits) -> None:
+        super().__init__(first, limits)
+        self._queues: dict[int, queue.SimpleQueue[Job | None]] = {}
+        self._threads: list[threading.Thread] = []
+        self._left = threading.Event()
+        if self._limits:
+            threading.Thread(target=self._watch, name="vecenvs-limits", daemon=True).start()
+
+    def begin(self, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            self._queue_of(job.local).put(job)
+
+    def alive(self) -> bool:
+        return True
+
+    def cancel(self) -> None:
+        """Do nothing: no thread can be told to end."""
+
+    def leave(self, seconds: float) -> None:
+        self._left.set()
+        deadline = time.monotonic() + seconds
+        for jobs in self._queues.values():
+            jobs.put(None)
+        for thread in self._threads:
+            thread.join(max(deadline - time.monotonic(), 0.0))
+
+    def _queue_of(self, local: int) -> queue.SimpleQueue[Job | None]:
+        jobs = self._queues.get(local)
+        if jobs is None:
+            self._queues[local] = jobs = queue.SimpleQueue()
+            name = f"vecenvs-env-{self._first + local}"
+            thread = threading.Thread(target=self._serve, args=(jobs,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return jobs
+
+    def _serve(self, jobs: queue.SimpleQueue[Job | None]) -> None:
+        while (job := jobs.get()) is not None:
+            self._begun(job)
+            try:
+                outcome = forks.run(job.work)
+            except BaseException as exc:
+                outcome = Raised(exc)
+            going_on = self._end(job, outcome)
+            del job, outcome  # else they would be kept until the next job
+            if not going_on:
+                return  # another thread has taken its place
+            self.flush()
+
+    def _watch(self) -> None:
+        """Abandon threads whose envs take too long: others take their places."""
+        while not self._left.is_set():
+            scheduled = time.monotonic() + self._tick
+            self._left.wait(self._tick)
+            for job in self._late(scheduled):
+                if not self._claim(job):  # it has ended meanwhile
+                    continue
+                old = self._queues.pop(job.local)
+                self.abandoned.add(job.local)
+                with contextlib.suppress(queue.Empty):
+                    while True:
+                        self._queue_of(job.local).put(old.get_nowait())
+                job.deliver(job, self._too_late(job))
+            self.flush()
