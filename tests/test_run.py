@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import select
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import pytest
+from terminal import until_ctrl_c
 
-import vecenvs
 from vecenvs.__main__ import main
 from vecenvs.cli import _play
 from vecenvs.testing.envs import CountingEnv, FailingEnv
 from vecenvs.wrappers import load_results
-
-ROOT = Path(vecenvs.__file__).parent.parent
 
 
 def a_counting_env(tag: int) -> CountingEnv:
@@ -80,7 +72,7 @@ def test_workers_that_die(
     assert main([*command, "--steps", "300", "--env-kwargs", kwargs, *more]) == code
     out, err = capsys.readouterr()
     assert ("workers replaced: 1" in out) == (code == 0)
-    assert ("restarts 1, " in err) == (code == 0)
+    assert ("workers replaced 1, " in err) == (code == 0)
     assert ("died" in err) == (code == 1)
 
 
@@ -88,7 +80,6 @@ def test_workers_that_die(
 def test_load_without_a_terminal(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line now and then has what a terminal shows."""
     monkeypatch.setattr("vecenvs.cli._play._LINE_EVERY", 0.1)
-    monkeypatch.setattr("vecenvs.cli._play._LOAD_EVERY", 0.0)
     command = ["run", "CartPole-v1", "--num-envs", "4", "--num-workers", "2", "--load", "--steps", "100000"]
     if backend == "dummy":
         command = [*command[:4], *command[6:]]
@@ -105,7 +96,20 @@ def test_load_without_a_terminal(backend: str, monkeypatch: pytest.MonkeyPatch) 
     assert main([*command, "--backend", backend]) == 130
     lines = [line for line in written if "steps/s" in line]
     envs = ["envs 0-3"] if backend == "dummy" else ["envs 0, 1", "envs 2, 3"]
-    assert all(re.search(rf"process \d+, {each} \d+% of a core", line) for line in lines for each in envs), lines
+    load = r"\d+% of the time stepping, \d+ MiB"
+    for line in lines:
+        assert re.search(f"workers {load}", line)
+        assert all(re.search(f"worker {k}, {each} {load}, process \\d+ on ", line) for k, each in enumerate(envs)), line
+
+
+def failing() -> FailingEnv:
+    return FailingEnv(0, at=7)
+
+
+def test_errors_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", f"{__name__}:failing", "--num-envs", "2", "--steps", "20", "--backend", "dummy", "--quiet"]
+    assert main([*command, "--on-error", "renew"]) == 0
+    assert re.search(r"; workers: \d+% of the time stepping, \d+ MiB; errors of envs: 2$", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
@@ -145,39 +149,9 @@ def test_an_env_that_raises_is_exit_code_1_with_its_traceback(
 
 def test_live_progress_and_ctrl_c(tmp_path: Path) -> None:
     """In a terminal: the table appears, Ctrl-C to the whole group ends it, and everything written can be read."""
-    terminal, inside = pty.openpty()
-    command = [sys.executable, "-m", "vecenvs", "run", "CartPole-v1", "--num-envs", "2", "--backend", "subproc"]
-    process = subprocess.Popen(
-        [*command, "--monitor-dir", str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=inside,
-        stdin=subprocess.DEVNULL,
-        cwd=ROOT,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
-        start_new_session=True,
-    )
-    os.close(inside)
-    shown = b""
-    try:
-        deadline = time.monotonic() + 40
-        while shown.count(b"steps/s") < 3 and time.monotonic() < deadline:
-            if select.select([terminal], [], [], 1.0)[0]:
-                shown += os.read(terminal, 4096)
-        os.killpg(process.pid, signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
-        while select.select([terminal], [], [], 0.2)[0]:
-            try:
-                shown += os.read(terminal, 4096)
-            except OSError:
-                break
-    finally:
-        process.kill()
-        process.wait()
-        os.close(terminal)
+    command = ["run", "CartPole-v1", "--num-envs", "2", "--backend", "subproc", "--monitor-dir", str(tmp_path)]
+    shown, out = until_ctrl_c(*command, word=b"steps/s")
     assert b"CartPole-v1: 2 envs, SubprocVecEnv" in shown
     assert b"return" in shown
-    assert b"interrupted" in shown
-    assert b"Traceback" not in shown
-    assert process.returncode == 130
     assert b" steps in " in out
     assert load_results(tmp_path).r.size >= 0

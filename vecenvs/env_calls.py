@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import inspect
 import operator
-import os
-import platform
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,11 +35,6 @@ def layers(env: Any) -> list[Any]:
 def _is_env(value: Any) -> bool:
     """Tell whether this is an env, perhaps of several agents (PettingZoo's have a base class of their own)."""
     return isinstance(value, Env) or hasattr(value, "possible_agents")
-
-
-def processor_time(_: Any) -> tuple[str, int, float]:
-    """Return the host and the id of the process where the env lives, and the seconds that it has used a processor."""
-    return platform.node(), os.getpid(), time.process_time()
 
 
 def get_attr(env: Any, name: str) -> Any:
@@ -140,4 +132,4 @@ def render(env: Any) -> Any:
     return env.render()
 
 
-READS = frozenset({get_attr, has_attr, env_is_wrapped, render, processor_time, mark_as_reset})  # they change no env
+READS = frozenset({get_attr, has_attr, env_is_wrapped, render, mark_as_reset})  # they change no env

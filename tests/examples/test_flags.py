@@ -17,7 +17,8 @@ CLEANRL = (
 # What CleanRL's programs do not have.
 OWN = (
     "backend num-workers num-cpus num-eval-envs eval-frequency hidden-size plot monitor-dir num-explorers num-updates "
-    "updates-per-iteration num-fragments publish-frequency samples-per-insert n-step target-return model video-folder"
+    "updates-per-iteration num-fragments publish-frequency samples-per-insert n-step target-return model video-folder "
+    "first-port gpus"
 )
 # Programs whose length is a number of steps of the envs. The others count updates of a learner beside its explorers.
 BY_STEPS = [name for name in PROGRAMS if not name.startswith("replay_")]
@@ -35,7 +36,8 @@ def test_names_are_known(name: str) -> None:
 @pytest.mark.parametrize("name", BY_STEPS)
 def test_all_that_step_envs_take_these(name: str) -> None:
     needed = {"num-envs", "total-timesteps", "seed"}
-    assert flags(name) >= (needed if name == "tool_envs.py" else {"env-id", *needed})  # which has its own env
+    with_own_env = name in ("tool_envs.py", "own_simulators.py")
+    assert flags(name) >= (needed if with_own_env else {"env-id", *needed})
     assert "num-iterations" not in flags(name)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, ROOT, SHORT_ON_ONE, launched, mpirun, run
+from own_simulators import assert_own_simulators, free_ports
 
 EXAMPLES = ROOT / "examples"
 
@@ -56,6 +57,14 @@ def test_example_spmd(mpi: str, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"{r}.{i}.monitor.csv" for r in range(3) for i in range(2)
     ]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mpi", MPIS)
+def test_example_own_simulators(mpi: str) -> None:
+    arguments = ("--backend", "mpi", "--total-timesteps", "40", "--first-port", str(free_ports(4)))
+    output = run(launched(mpi, 3, str(EXAMPLES / "own_simulators.py"), *arguments))
+    assert_own_simulators(output)
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from conftest import NO_ENVPOOL
+from own_simulators import assert_own_simulators, free_ports
 from ray_session import ROOT, no_leaks, run_script  # noqa: F401
 
 pytestmark = pytest.mark.long
@@ -18,6 +19,17 @@ def test_ray_cluster() -> None:
     )
     assert "2 workers on node" in said
     assert "episodes, mean return" in said
+
+
+def test_own_simulators() -> None:
+    script = ROOT / "examples" / "own_simulators.py"
+    said = run_script(
+        "import runpy, sys; "
+        "sys.argv = ['own_simulators.py', '--backend', 'ray', '--total-timesteps', '40', "
+        f"'--first-port', '{free_ports(4)}']; "
+        f"runpy.run_path({str(script)!r}, run_name='__main__')"
+    )
+    assert_own_simulators(said)
 
 
 @pytest.mark.timeout(120)

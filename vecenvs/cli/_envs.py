@@ -29,6 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="raise",
         help="what follows when a worker dies: the end (default), or another one in its place, at most ten times",
     )
+    parser.add_argument(
+        "--on-error",
+        choices=("raise", "reset", "renew"),
+        default="raise",
+        help="what follows when an env raises: the end (default), or its episode ends and it is reset or made anew",
+    )
     parser.add_argument("--env-kwargs", metavar="JSON", type=json_object, default={}, help="for the env's constructor")
 
 
@@ -46,6 +52,7 @@ def make_vec(args: argparse.Namespace, **arguments: Any) -> VecEnv:
             backend=args.backend,
             num_workers=args.num_workers,
             on_failure=args.on_failure,
+            on_error=args.on_error,
             **arguments,
         )
     except Exception as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 import time
 from collections import deque
@@ -13,17 +12,15 @@ from typing import Any
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
-from vecenvs import env_calls
 from vecenvs.batch.lazy_infos import Infos
 from vecenvs.cli import UsageError
-from vecenvs.errors import WorkerDied, describe_indices
+from vecenvs.errors import describe_indices
 from vecenvs.vec_env import VecEnv
 
 _RECENT_EPISODES = 100
 _RECENT_SECONDS = 3.0
 _SHOW_EVERY = 0.25
 _LINE_EVERY = 10.0
-_LOAD_EVERY = 1.0  # seconds between two readings
 
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
@@ -41,15 +38,13 @@ class Play:
         self._lengths: deque[int] = deque(maxlen=_RECENT_EPISODES)
         self._begun = self._last = time.perf_counter()
         self._marks: deque[tuple[float, int]] = deque()
-        self._loads = Loads(vec) if load else None
+        self._load = load
 
     def run(self, show: Show | None, *, steps: int | None) -> None:
         """Step until this many steps are done. None stands for no end but KeyboardInterrupt."""
         self._vec.reset()
         self._begun = self._last = time.perf_counter()
         self._marks.append((self._begun, 0))
-        if self._loads is not None:
-            self._loads.read()  # the next reading is compared with this one
         next_show = 0.0
         while steps is None or self.steps < steps:
             self.count(self._vec.step(self._sample())[3])
@@ -71,20 +66,28 @@ class Play:
         """Describe the whole run."""
         seconds = self._last - self._begun
         rate = self.steps / seconds if seconds > 0 else 0.0
-        text = f"{self.steps} steps in {seconds:.1f} s ({rate:.0f} steps/s), {self.episodes} episodes"
-        if not self._returns:
-            return text
-        recent = ", ".join(f"{name} {value}" for name, value in self._recent().items())
-        return f"{text}; of the last {len(self._returns)}: {recent}"
+        parts = [f"{self.steps} steps in {seconds:.1f} s ({rate:.0f} steps/s), {self.episodes} episodes"]
+        if self._returns:
+            recent = ", ".join(f"{name} {value}" for name, value in self._recent().items())
+            parts.append(f"of the last {len(self._returns)}: {recent}")
+        stats = self._vec.stats()
+        parts.append(f"workers: {_load(stats)}")
+        return "; ".join([*parts, *(f"{name}: {value}" for name, value in self._troubles(stats).items())])
 
     def _state(self) -> State:
         state = {"steps": f"{self.steps}", "steps/s": f"{self._rate():.0f}", "episodes": f"{self.episodes}"}
         for name, value in self._recent().items():
             state[name] = f"{value} of the last {len(self._returns)}" if self._returns else value
-        if restarts := self._vec.stats().get("restarts", 0):
-            state["restarts"] = f"{restarts}"
-        loads = {} if self._loads is None else self._loads.read()
-        return {**state, **loads, "time": f"{self._last - self._begun:.0f} s"}
+        stats = self._vec.stats()
+        state["workers"] = _load(stats)
+        workers = workers_in(stats) if self._load else {}
+        return {**state, **self._troubles(stats), **workers, "time": f"{self._last - self._begun:.0f} s"}
+
+    def _troubles(self, stats: dict[str, Any]) -> State:
+        """Return what there should be none of."""
+        found = {"workers replaced": stats["restarts"], "errors of envs": stats["errors"]}
+        lost = self.steps - stats["transitions"]
+        return {name: f"{count}" for name, count in {**found, "steps without a transition": lost}.items() if count}
 
     def _recent(self) -> State:
         """Describe the returns and lengths of the last episodes: mean and range."""
@@ -113,34 +116,21 @@ def sampler(vec: VecEnv, seed: int | None) -> Callable[[], Any]:
     return lambda: [space.sample() for _ in range(n)]
 
 
-class Loads:
-    """How much of a core each worker's process uses; the time in which it tries a semaphore before it sleeps counts."""
+def workers_in(stats: dict[str, Any]) -> State:
+    """Describe the load of each worker: the share of its time in which it steps, and its memory."""
+    return {
+        f"worker {k}, env{'s' * (len(worker['slots']) > 1)} {describe_indices(worker['slots'])}": _load(worker)
+        + ("" if worker["pid"] is None else f", process {worker['pid']} on {worker['host']}")
+        for k, worker in enumerate(stats["workers"])
+    }
 
-    def __init__(self, vec: VecEnv) -> None:
-        self._vec = vec
-        self._read = 0.0
-        self._used: dict[tuple[str, int], float] = {}  # the processor time of the last reading, by host and process id
-        self._loads: State = {}
 
-    def read(self) -> State:
-        """Return the load of each worker by the names of its process and envs: "-" before the second reading."""
-        now = time.perf_counter()
-        if now < self._read + _LOAD_EVERY:
-            return self._loads
-        try:
-            found: list[tuple[str, int, float]] = self._vec.call(env_calls.processor_time, None)
-        except WorkerDied as died:
-            if died.state != "replaced":
-                raise
-            return self._loads  # the next reading has the worker that takes its place
-        before, passed = self._used, now - self._read
-        self._read, self._used, self._loads = now, {(host, pid): used for host, pid, used in found}, {}
-        for (host, pid), used in self._used.items():
-            slots = [slot for slot, one in enumerate(found) if one[:2] == (host, pid)]
-            where = "" if host == platform.node() else f" on {host}"
-            load = f"{max(0.0, used - before[host, pid]) / passed:.0%} of a core" if (host, pid) in before else "-"
-            self._loads[f"process {pid}{where}, env{'s' * (len(slots) > 1)} {describe_indices(slots)}"] = load
-        return self._loads
+def _load(stats: dict[str, Any]) -> str:
+    stepping, waiting, memory = (stats[name] for name in ("seconds_stepping", "seconds_waiting", "rss_bytes"))
+    if memory is None:
+        return "-"  # workers tell it once a second
+    share = "" if stepping is None else f"{stepping / max(stepping + waiting, 1e-9):.0%} of the time stepping, "
+    return f"{share}{memory / 2**20:.0f} MiB"
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 ENV is an id (CartPole-v1, package.module:Env-v0), or a class or function that makes an env (package.module:Class).
 The run goes on for --steps of all envs together, or until Ctrl-C. Meanwhile a terminal shows steps/s, episodes,
-returns, workers that were replaced, and the load of each worker (--load). Without a terminal it is a line every ten
-seconds. `evaluate` plays the episodes of a policy.
+returns, how much of their time workers step and their memory, also of each (--load), workers that were replaced and
+errors of envs. Without a terminal it is a line every ten seconds. `evaluate` plays the episodes of a policy.
 On MPI: python -m vecenvs.mpi -n 5 -m vecenvs run ENV --backend mpi
 """
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", type=seed, help="of env 0 and of random actions (default: none)")
     parser.add_argument("--steps", metavar="N", type=count, help="stop after this many steps of all envs together")
     parser.add_argument("--monitor-dir", metavar="DIR", type=Path, help="write monitor files there (see plot)")
-    parser.add_argument("--load", action="store_true", help="show how much of a core each worker uses")
+    parser.add_argument("--load", action="store_true", help="show how busy each worker is, and its memory")
     parser.add_argument("--quiet", action="store_true", help="no live progress")
 
 
@@ -48,8 +48,7 @@ def run(args: argparse.Namespace) -> int:
             return 1
     finally:
         vec.close()
-    restarts = vec.stats().get("restarts", 0)
-    print(play.summary() + (f"; workers replaced: {restarts}" if restarts else ""))
+    print(play.summary())
     if args.monitor_dir is not None:
         print(f"monitor files: {args.monitor_dir}")
     if interrupted:

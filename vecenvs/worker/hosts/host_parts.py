@@ -93,9 +93,6 @@ class HostPart(EnvProxy):
     def render(self) -> Any:
         return self._call.item(self._index, ("render", ""), self._host.render_all)
 
-    def processor_time(self) -> Any:
-        return env_calls.processor_time(None)
-
     def mark_as_reset(self) -> None:
         """Do nothing: the batched env still needs a reset."""
 
@@ -104,7 +101,7 @@ _BY_NAME: dict[Callable[..., Any], Callable[..., Any]] = {
     getattr(env_calls, name): getattr(HostPart, name)
     for name in (
         "get_attr", "set_attr", "has_attr", "env_method", "call_attr", "set_wrapper_attr", "env_is_wrapped", "render",
-        "processor_time", "mark_as_reset",
+        "mark_as_reset",
     )
 }  # fmt: skip
 
