@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import time
 from pathlib import Path
 from typing import Any
@@ -238,3 +239,85 @@ def test_without_concurrency_there_is_none(engine: Any) -> None:
         vec.reset()
         vec.send([0, 0])
         assert vec.recv(2).latency is None
+
+
+class TimedEnv(CountingEnv):
+    """An env that writes when its steps begin and end."""
+
+    def __init__(self, tag: int, file: Path) -> None:
+        super().__init__(tag, 3)
+        self.file = file
+
+    def step(self, action: Any) -> Any:
+        began = time.monotonic()
+        time.sleep(0.01)
+        self.tell(began)
+        return super().step(action)
+
+    def tell(self, began: float) -> None:
+        with self.file.open("a") as file:
+            file.write(f"{began} {time.monotonic()}\n")
+
+
+class TimedAsyncEnv(TimedEnv):
+    """The same as coroutines."""
+
+    async def step(self, action: Any) -> Any:  # type: ignore[override]
+        began = time.monotonic()
+        await asyncio.sleep(0.01)
+        self.tell(began)
+        return CountingEnv.step(self, action)
+
+    async def reset(self, **kwargs: Any) -> Any:  # type: ignore[override]
+        return CountingEnv.reset(self, **kwargs)
+
+    async def close(self) -> None:  # type: ignore[override]
+        super().close()
+
+
+@KINDS
+@pytest.mark.parametrize("limit", [(3, None), (None, 100), (2, 200)])
+def test_work_limit(engine: Any, kind: str, limit: Any, tmp_path: Path) -> None:
+    make = TimedEnv if kind == "threads" else TimedAsyncEnv
+    fns = [functools.partial(make, tag, tmp_path / "times") for tag in range(7)]
+    with engine(fns, concurrency=kind, work_limit=limit) as vec:
+        began = time.monotonic()
+        vec.reset(seed=0)
+        rows = [vec.step([0] * 7)[0][:, 1:].tolist() for _ in range(4)]
+        vec.send([0] * 7)
+        got: list[int] = []
+        while len(got) < 7:
+            got += vec.recv().indices.tolist()
+        elapsed = time.monotonic() - began
+        vec.send([0] * 7)  # what waits for its turn does not keep `close` from ending
+    assert rows == [[[episode, t]] * 7 for episode, t in ((1, 1), (1, 2), (2, 0), (2, 1))]
+    if limit[0] is not None:
+        times = [line.split() for line in (tmp_path / "times").read_text().splitlines()]
+        turns = sorted([(float(first), 1) for first, _ in times] + [(float(last), -1) for _, last in times])
+        assert max(itertools.accumulate(change for _, change in turns)) <= limit[0]
+    if limit[1] is not None:
+        assert elapsed >= 40 / limit[1], "of 42 steps and resets"
+
+
+@KINDS
+def test_an_abandoned_env_does_not_keep_its_place(kind: str, tmp_path: Path) -> None:
+    fns = hanging_fns(kind, tmp_path / "gate", "step", 1)
+    with vecenvs.DummyVecEnv(fns, concurrency=kind, work_limit=(1, None), step_timeout=0.4) as vec:
+        vec.reset()
+        with pytest.raises(EnvError, match="env 1"):
+            vec.step([0] * 3)
+        vec.reset([1])
+        assert vec.step([0] * 3)[0][:, 2].tolist() == [2, 1, 2]
+        (tmp_path / "gate").touch()
+
+
+def test_wrong_work_limits() -> None:
+    fns = counting_fns(4)
+    with pytest.raises(ValueError, match=r"work_limit is for envs that wait .* give concurrency='threads'"):
+        vecenvs.DummyVecEnv(fns, work_limit=(2, None))
+    with pytest.raises(ValueError, match="each of 3 workers needs one: give num_workers=2"):
+        vecenvs.SubprocVecEnv(fns, 3, concurrency="threads", work_limit=(2, None))
+    with pytest.raises(TypeError, match="work_limit must be a pair"):
+        vecenvs.make_vec_env(fns, concurrency="threads", work_limit=2)
+    with pytest.raises(ValueError, match=r"work_limit=\(None, 0\) lets no env work"):
+        vecenvs.DummyVecEnv(fns, concurrency="threads", work_limit=(None, 0))

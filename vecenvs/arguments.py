@@ -155,6 +155,24 @@ def parse_number(name: str, value: Any, what: str = "a number") -> float:
         raise ValueError(f"{name} is too large a number: {shown(value)}") from None
 
 
+def parse_rates(name: str, given: Any, whats: str, each: str, does: str) -> tuple[float, float]:
+    """Return a limit of what goes on at once, and one per second; infinity for none.
+
+    TypeError unless it is None or a pair, ValueError for a limit that is not more than 0.
+    """
+    if given is None:
+        return math.inf, math.inf
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise TypeError(f"{name} must be a pair ({whats} at once, {each} per second) or None, not {given!r}")
+    at_once, per_second = given
+    found = math.inf if at_once is None else parse_int(f"{name}[0], {whats} at once,", at_once)
+    rate = math.inf if per_second is None else parse_number(f"{name}[1], {each} per second,", per_second)
+    for value in (found, rate):
+        if not value > 0:
+            raise ValueError(f"{name}={given!r} lets no env {does}: each limit must be more than 0; None for none")
+    return found, rate
+
+
 def check_callback(name: str, value: Any, what: str) -> None:
     """Raise TypeError unless an argument is None or can be called; `what` is what it is called with."""
     if value is not None and not callable(value):

@@ -62,6 +62,9 @@ class DummyVecEnv(PoolVecEnv):
             * `start_limit`: a pair (at_once, per_second): so many workers at most make their envs at the same time, and
               an env is made not before so many envs per second allow. Holds for workers that replace others, too; None
               in a place is no limit.
+            * `work_limit`: a pair (at_once, per_second), with `concurrency`: so many envs at most are in a step or
+              reset at the same time, and so many steps and resets begin in a second, in all workers together; for
+              services that allow no more. The others wait for their turn.
 
     Raises:
         EnvError: an env could not be made.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from vecenvs.arguments import check_choice, parse_int, split
 from vecenvs.batched import Batched, width
 from vecenvs.errors import VecEnvError, describe_indices
 from vecenvs.pool.subsets import WorkerSlots
+from vecenvs.worker.rules import WorkShare
 
 _SHOWN = 4  # hosts in an error
 
@@ -120,6 +122,28 @@ class Hosts:
                     f"{what} for envs {describe_indices(part.slots)}: envs {describe_indices(host)} are one batched "
                     "env, which steps all its envs at once: name all of them or none"
                 )
+
+
+def shares_of(work: tuple[float, float], shards: Sequence[range], concurrency: str | None) -> list[WorkShare]:
+    """Return each worker's share of a `work_limit`. ValueError if one would have none, or envs compute."""
+    at_once, per_second = work
+    if min(work) == math.inf:
+        return [WorkShare()] * len(shards)
+    if concurrency is None:
+        raise ValueError("work_limit is for envs that wait at the same time: give concurrency='threads' or 'asyncio'")
+    if at_once < len(shards):
+        raise ValueError(
+            f"work_limit lets {at_once:g} envs work at once, but each of {len(shards)} workers needs one: give "
+            f"num_workers={at_once:g}"
+        )
+    total = shards[-1].stop
+    return [
+        WorkShare(
+            at_once if at_once == math.inf else at_once // len(shards) + (worker < at_once % len(shards)),
+            per_second * len(shard) / total,
+        )
+        for worker, shard in enumerate(shards)
+    ]
 
 
 def _is_single(entry: tuple[range, Any]) -> bool:

@@ -31,6 +31,7 @@ from vecenvs.arguments import (
     parse_flag,
     parse_int,
     parse_limit,
+    parse_rates,
 )
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
@@ -39,7 +40,7 @@ from vecenvs.pool.batched_results import BatchedResults
 from vecenvs.pool.commands import Commands, Resets
 from vecenvs.pool.episodes import Episodes
 from vecenvs.pool.finalizers import Finalizer
-from vecenvs.pool.hosts import Hosts
+from vecenvs.pool.hosts import Hosts, shares_of
 from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.pool.recovery import Recovery
 from vecenvs.pool.remote_calls import RemoteCalls
@@ -99,6 +100,7 @@ class CommonArguments(TypedDict, total=False):
     tasks: TaskFn | None
     concurrency: str | None
     start_limit: tuple[int | None, float | None] | None
+    work_limit: tuple[int | None, float | None] | None
 
 
 class PoolBase(VecEnv):
@@ -149,6 +151,7 @@ class PoolBase(VecEnv):
         tasks: TaskFn | None = None,
         concurrency: str | None = None,
         start_limit: tuple[int | None, float | None] | None = None,
+        work_limit: tuple[int | None, float | None] | None = None,
         **unknown: Any,
     ) -> None:
         self.closed = True  # until the constructor has succeeded
@@ -178,6 +181,7 @@ class PoolBase(VecEnv):
         if on_restart is not None and not (self._moves_workers or on_failure == "restart"):
             raise ValueError("on_restart is called for workers that are replaced: it needs on_failure='restart'")
         StartLimit(start_limit, ())
+        work = parse_rates("work_limit", work_limit, "envs at work", "steps and resets", "work")
         fns: Sequence[EnvFn] = listed(env_fns)
         self._join()
         check_env_fns(fns)
@@ -192,6 +196,7 @@ class PoolBase(VecEnv):
         self._shards = self._hosts.shards_of(num_workers, caller_steps=self._caller_steps)
         limit = StartLimit(start_limit, [len(self._hosts.functions_of(shard)) for shard in self._shards])
         self._rules = self._rules._replace(pace=limit.pace)
+        self._work = shares_of(work, self._shards, concurrency)
         self._on_node: dict[int, tuple[object, int]] = {}  # by worker its node, and its number there
         self._wake = new_name()  # of a shared batch's semaphore: workers get it before the semaphore exists
         self._result: Result | None = None  # of a call that has not returned it yet
@@ -285,7 +290,7 @@ class PoolBase(VecEnv):
         number = UNKNOWN if node is None else next(k for k in range(len(self._shards)) if k not in taken)
         self._on_node[worker] = node, number
         told = ThisWorker(worker, len(self._shards), self._shards[worker], None, "", number)
-        return self._rules._replace(told=Told(told, next(_launches), self._wake))
+        return self._rules._replace(told=Told(told, next(_launches), self._wake), work=self._work[worker])
 
     def _output(self, worker: int, shard: range) -> Output:
         """Return how a worker that is about to be launched logs and prints."""

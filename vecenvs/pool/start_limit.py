@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from vecenvs.arguments import parse_int, parse_number
+from vecenvs.arguments import parse_rates
 from vecenvs.transport import Transport
 from vecenvs.worker.pace import Pace, scheduled
 
@@ -23,7 +23,7 @@ class StartLimit:
     """
 
     def __init__(self, given: Any, counts: Sequence[int]) -> None:
-        at_once, per_second = _parse(given)
+        at_once, per_second = parse_rates("start_limit", given, "workers that start", "envs", "start")
         self._at_once = at_once
         self._interval = 1.0 / per_second
         self._counts = counts
@@ -60,18 +60,3 @@ class StartLimit:
     def allowed(self, worker: int, seconds: float) -> float:
         """Return how long the start of a worker may take that may take so many seconds without this limit."""
         return seconds + self._interval * self._counts[worker]
-
-
-def _parse(given: Any) -> tuple[float, float]:
-    """Return both limits, infinity for none."""
-    if given is None:
-        return math.inf, math.inf
-    if not isinstance(given, (tuple, list)) or len(given) != 2:
-        raise TypeError(f"start_limit must be a pair (workers at once, envs per second) or None, not {given!r}")
-    at_once, per_second = given
-    found = math.inf if at_once is None else parse_int("start_limit[0], workers that start at once,", at_once)
-    rate = math.inf if per_second is None else parse_number("start_limit[1], envs per second,", per_second)
-    for value in (found, rate):
-        if not value > 0:
-            raise ValueError(f"start_limit={given!r} lets no env start: each limit must be more than 0; None for none")
-    return found, rate

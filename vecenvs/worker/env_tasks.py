@@ -16,7 +16,7 @@ from typing import Any
 from vecenvs._native import forks
 from vecenvs.errors import VecEnvError
 from vecenvs.worker.outcomes import Job, Raised, Runner
-from vecenvs.worker.rules import TimeLimits
+from vecenvs.worker.rules import TimeLimits, WorkShare
 
 _GRACE = 1.0  # seconds for a coroutine to end that has been cancelled
 _log = logging.getLogger("vecenvs")
@@ -25,8 +25,8 @@ _log = logging.getLogger("vecenvs")
 class EnvTasks(Runner):
     """One event loop, in a thread of its own, in which the coroutines of all envs run."""
 
-    def __init__(self, first: int, limits: TimeLimits) -> None:
-        super().__init__(first, limits)
+    def __init__(self, first: int, limits: TimeLimits, work: WorkShare) -> None:
+        super().__init__(first, limits, work)
         self._loop = asyncio.new_event_loop()
         self._coming: deque[Job] = deque()
         self._called = False  # whether the loop has been called for these
@@ -39,7 +39,7 @@ class EnvTasks(Runner):
         self._thread = threading.Thread(target=self._run, name="vecenvs-loop", daemon=True)
         self._thread.start()
 
-    def begin(self, jobs: Iterable[Job]) -> None:
+    def _begin(self, jobs: Iterable[Job]) -> None:
         self._coming.extend(jobs)
         if not self._called and not self._loop.is_closed():
             self._called = True

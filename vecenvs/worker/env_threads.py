@@ -10,21 +10,21 @@ from collections.abc import Iterable
 
 from vecenvs._native import forks
 from vecenvs.worker.outcomes import Job, Raised, Runner
-from vecenvs.worker.rules import TimeLimits
+from vecenvs.worker.rules import TimeLimits, WorkShare
 
 
 class EnvThreads(Runner):
     """One thread for each env: it makes, resets, steps, calls and closes it."""
 
-    def __init__(self, first: int, limits: TimeLimits) -> None:
-        super().__init__(first, limits)
+    def __init__(self, first: int, limits: TimeLimits, work: WorkShare) -> None:
+        super().__init__(first, limits, work)
         self._queues: dict[int, queue.SimpleQueue[Job | None]] = {}
         self._threads: list[threading.Thread] = []
         self._left = threading.Event()
         if self._limits:
             threading.Thread(target=self._watch, name="vecenvs-limits", daemon=True).start()
 
-    def begin(self, jobs: Iterable[Job]) -> None:
+    def _begin(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
             self._queue_of(job.local).put(job)
 

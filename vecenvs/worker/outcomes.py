@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from vecenvs.errors import StepTimeout
-from vecenvs.worker.rules import TimeLimits
+from vecenvs.worker.rules import TimeLimits, WorkShare
 
 _LAG = 0.05  # seconds by which a look at the clock may be late before the lag counts
 
@@ -55,7 +55,7 @@ class Job:
     `limited` is what it is, for its time limit: "step", "reset", "close"; or "".
     """
 
-    __slots__ = ("began", "deliver", "late", "limited", "local", "over", "work")
+    __slots__ = ("admitted", "began", "deliver", "late", "limited", "local", "over", "work")
 
     def __init__(
         self, local: int, work: Callable[[], Any], deliver: Callable[[Job, Any], None], limited: str = ""
@@ -64,6 +64,7 @@ class Job:
         self.began = 0.0  # less what the clock has lost by then
         self.late = False  # whether it has been told to end
         self.over = False
+        self.admitted = False  # whether it counts for a limit of work
 
 
 class Overtaken(BaseException):
@@ -91,9 +92,10 @@ class Runner(abc.ABC):
 
     `limits` are the seconds that a "step" and a "reset" may take. The outcome of one that takes longer is a
     StepTimeout, and its env is in `abandoned` if it could not be stopped: another one has to take its place.
+    With a limit of `work` steps and resets wait until they may begin, in their order; their time begins after that.
     """
 
-    def __init__(self, first: int, limits: TimeLimits) -> None:
+    def __init__(self, first: int, limits: TimeLimits, work: WorkShare) -> None:
         self.flush: Callable[[], object] = list  # does nothing
         self.abandoned: set[int] = set()
         self._first = first
@@ -103,10 +105,41 @@ class Runner(abc.ABC):
         self._lost = 0.0  # seconds in which nothing could run, which count for no limit
         self._ending = threading.Lock()
         self._closed = False
+        self._work = work
+        self._room = threading.Semaphore(0 if work.at_once == math.inf else int(work.at_once))
+        self._queue: queue.SimpleQueue[Job | None] | None = None  # of jobs that wait until they may begin
+        if min(work) < math.inf:
+            self._queue = queue.SimpleQueue()
+            threading.Thread(target=self._admit, args=(self._queue,), name="vecenvs-work", daemon=True).start()
 
-    @abc.abstractmethod
     def begin(self, jobs: Iterable[Job]) -> None:
         """Begin jobs, each after those of its env that were begun before."""
+        if self._queue is None:
+            self._begin(jobs)
+            return
+        for job in jobs:
+            if job.limited in ("step", "reset"):
+                self._queue.put(job)
+            else:
+                self._begin([job])
+
+    def _admit(self, jobs: queue.SimpleQueue[Job | None]) -> None:
+        """Begin jobs as the limit of work allows."""
+        due = 0.0
+        while (job := jobs.get()) is not None:
+            if self._work.at_once < math.inf:
+                self._room.acquire()
+            now = time.monotonic()
+            time.sleep(max(due - now, 0.0))
+            due = max(due, now) + 1.0 / self._work.per_second
+            if self._closed:
+                return
+            job.admitted = True
+            self._begin([job])
+
+    @abc.abstractmethod
+    def _begin(self, jobs: Iterable[Job]) -> None:
+        """Begin jobs at once."""
 
     @abc.abstractmethod
     def alive(self) -> bool:
@@ -127,6 +160,9 @@ class Runner(abc.ABC):
         if self._closed:
             return []
         self._closed = True
+        if self._queue is not None:
+            self._queue.put(None)
+            self._room.release()
         ended: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         deadline = time.monotonic() + seconds
         self.cancel()
@@ -169,6 +205,8 @@ class Runner(abc.ABC):
         with self._ending:
             first, job.over = not job.over, True
         self._timed.pop(job, None)
+        if first and job.admitted:
+            self._room.release()
         return first
 
     def _end(self, job: Job, outcome: Any) -> bool:

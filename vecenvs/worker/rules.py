@@ -22,6 +22,13 @@ class TimeLimits(NamedTuple):
         return min(self)
 
 
+class WorkShare(NamedTuple):
+    """How many envs of one worker may be at work at once, and how many may begin in a second, with `work_limit`."""
+
+    at_once: float = math.inf
+    per_second: float = math.inf
+
+
 class Rules(NamedTuple):
     """The same for all workers.
 
@@ -39,6 +46,7 @@ class Rules(NamedTuple):
     limits: TimeLimits = TimeLimits()
     restarts: int = 0  # with `concurrency`: how many envs of a worker may be late until that is raised
     pace: Pace | None = None  # of the making of envs
+    work: WorkShare = WorkShare()
 
 
 class EpisodeSeeds:

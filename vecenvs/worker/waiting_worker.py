@@ -39,7 +39,7 @@ def make_runner(first: int, rules: Rules) -> Runner | None:
     """Return what runs a worker's envs, with `concurrency`."""
     kinds: dict[str | None, type[Runner]] = {"threads": EnvThreads, "asyncio": EnvTasks}
     kind = kinds.get(rules.concurrency)
-    return None if kind is None else kind(first, rules.limits)
+    return None if kind is None else kind(first, rules.limits, rules.work)
 
 
 def make_worker(
