@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # the names below for type checkers and editors
     from vecenvs.evaluation import Evaluation, evaluate
     from vecenvs.identity import this_worker
     from vecenvs.make.make_vec_env import make_vec_env
+    from vecenvs.pool.recycling import Recycle
     from vecenvs.vec_env import Batch, VecEnv
     from vecenvs.views import as_gymnasium, as_pfrl, as_sb3, as_tianshou, from_gymnasium
     from vecenvs.wrappers import (
@@ -68,6 +69,7 @@ __all__ = [
     "MultiAgentVecEnv",
     "NotSteppingError",
     "RayVecEnv",
+    "Recycle",
     "ResetNeededError",
     "SpaceMismatch",
     "StartTimeout",
@@ -118,6 +120,7 @@ __getattr__, __dir__ = at_first_use(
         "vecenvs.evaluation": "Evaluation evaluate",
         "vecenvs.identity": "this_worker",
         "vecenvs.make.make_vec_env": "make_vec_env",
+        "vecenvs.pool.recycling": "Recycle",
         "vecenvs.vec_env": "Batch VecEnv",
         "vecenvs.views": "as_gymnasium as_pfrl as_sb3 as_tianshou from_gymnasium",
         "vecenvs.wrappers": "Monitor VecCheckNan VecExtractDictObs VecFrameStack VecJax VecMonitor VecNormalize "

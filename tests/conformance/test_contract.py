@@ -35,6 +35,7 @@ from vecenvs.testing.suite import (
     OwnershipConformance,
     PatienceConformance,
     RecoveryConformance,
+    RecyclingConformance,
     RestartConformance,
     RowConformance,
     RuleConformance,
@@ -52,6 +53,7 @@ from vecenvs.testing.suite import (
     WorldConformance,
 )
 from vecenvs.testing.suite.base import Make
+from vecenvs.testing.suite.recycling import ShortRecyclingConformance
 from vecenvs.testing.suite.sizes import Sized, begin, play
 from vecenvs.worker.autoreset import AUTORESET_MODES
 
@@ -240,6 +242,13 @@ class TestRestarts(
     """Workers that take the places of others."""
 
     matrix = "workers"
+
+
+class TestRecycling(OnConfigurations, RecyclingConformance):
+    """Workers that make way for others."""
+
+    matrix = "by fork"
+    short = ShortRecyclingConformance
 
 
 class TestSizes(OnConfigurations, SizeConformance):

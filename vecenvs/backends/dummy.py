@@ -59,6 +59,8 @@ class DummyVecEnv(PoolVecEnv):
               or "asyncio", where `reset`, `step` and `close` are coroutines (see `vecenvs.AsyncEnv`). All envs wait at
               the same time, rows come as they are done, and time limits are those of each env, here, too: see
               docs/waiting.md. None: a worker runs one env after another.
+            * `recycle`: a `vecenvs.Recycle`: when a worker process makes way for a new one. Needs `episode_seeds`, and
+              one env per worker, which is the default then.
             * `start_limit`: a pair (at_once, per_second): so many workers at most make their envs at the same time, and
               an env is made not before so many envs per second allow. Holds for workers that replace others, too; None
               in a place is no limit.

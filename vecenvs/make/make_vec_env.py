@@ -137,6 +137,8 @@ def make_vec_env(
     env_kwargs = _mapping("env_kwargs", env_kwargs)
     start_index = parse_int("start_index", start_index, 0)
 
+    if num_workers is None and backend_kwargs.get("recycle") is not None and backend != "dummy":
+        num_workers = len(sources)  # which it needs
     chosen = _backend(backend, len(sources), parse_flag("force_dummy", force_dummy), backend_kwargs)
     options: dict[str, Any] = {}
     if chosen is None or chosen == AUTO:
@@ -252,7 +254,7 @@ def _backend(backend: Any, num_envs: int, force_dummy: bool, kwargs: Mapping[str
 
 def _needs_workers(common: Mapping[str, Any]) -> bool:
     """Tell whether these arguments have no effect on envs that the caller steps."""
-    names = ("step_timeout", "reset_timeout", "log_dir", "concurrency")
+    names = ("step_timeout", "reset_timeout", "log_dir", "concurrency", "recycle")
     return common.get("on_failure") == "restart" or any(common.get(name) for name in names)
 
 

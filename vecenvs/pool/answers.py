@@ -71,6 +71,8 @@ class Answers:
             self._told[worker] = 0
             self._workers.tally.begin_anew(worker)
             commands.started(worker, body)
+        elif kind == Answer.RETIRED:
+            commands.on_retired(worker, number, body)
         elif kind == Answer.NOT_STARTED:
             error = commands.recovery.failed(worker, body)
             if error is not None:

@@ -21,7 +21,7 @@ from vecenvs.pool.subsets import WorkerSlots, bits_of, divided, slots_in
 from vecenvs.pool.unanswered import Pending, Request, Unanswered
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.protocol import Command, Slots, address, rows_of
+from vecenvs.transport.protocol import Command, LastStep, Slots, address, rows_of
 from vecenvs.transport.reset_arguments import ResetArguments
 
 _STEP = int(Command.STEP)  # a plain int compares faster
@@ -55,6 +55,7 @@ class Commands(Unanswered):
         self._number = 0  # of the last command
         self._sent = [0] * len(self.shards)  # by worker: the number of the last command that has surely been put
         self._until_reordered = _REORDER
+        self._handed: dict[int, tuple[int, LastStep]] = {}  # by worker: a command, and what its successor is to return
 
     # Sending
 
@@ -253,6 +254,17 @@ class Commands(Unanswered):
             self.on_death(worker)
         else:
             self.recovery.started(worker, transport)
+
+    def on_retired(self, worker: int, number: int, last: LastStep) -> None:
+        """Have the successor of a worker that has retired answer a command. Repeatable until the last line."""
+        self._handed[worker] = number, last
+        self.recovery.retired(worker)
+
+    def handed(self, worker: int) -> LastStep | None:
+        """Return what a worker is to return for a command of the one before it, unless that is answered."""
+        number, last = self._handed.get(worker, (0, None))
+        stepping = self.stepping and worker in self.stepping and number == self.step_answers.number
+        return last if stepping or number in self.pending[worker] else None
 
     def on_death(self, worker: int) -> None:
         """Have a dead worker replaced. Raise if no restart is left, or if a call waits for this worker's reply."""

@@ -14,7 +14,7 @@ from vecenvs.batch.info_batches import Columns, info_of
 from vecenvs.batch.lazy_infos import LazyResetInfos
 from vecenvs.pool.hosts import Hosts
 from vecenvs.pool.info_columns import InfoColumns
-from vecenvs.transport.protocol import Command
+from vecenvs.transport.protocol import Command, LastStep
 from vecenvs.transport.reset_arguments import NUMBER, SEED, ResetArguments, SeedStream
 
 
@@ -119,11 +119,13 @@ class Episodes:
             for last, column in zip(self._last_rows.arrays, self._batch.observations.arrays, strict=True):
                 last[slots] = column[slots]
 
-    def first_commands(self, worker: int, ready: Collection[int], restarts: int) -> list[tuple[Command, Any]]:
+    def first_commands(
+        self, worker: int, ready: Collection[int], restarts: int, handed: LastStep | None = None
+    ) -> list[tuple[Command, Any]]:
         """Return the first commands of a worker that replaces another, in the `restarts`-th replacement.
 
         Envs that were in an episode go through `EnvShard.resume`, with their last returned row and a new seed. Those of
-        `ready` have a row that has not been returned.
+        `ready` have a row that has not been returned. `handed` is the last step of a worker's only env, which retired.
         """
         shard = self._shards[worker]
         columns = self._batch.observations
@@ -131,7 +133,7 @@ class Episodes:
         first_rows = self._with_first_rows(ready)
         begun = {
             slot: (
-                (columns if slot in ready else last).row(slot),
+                handed or LastStep((columns if slot in ready else last).row(slot)),
                 self._next_seed(slot, restarts)
                 if self._root is None
                 else self._stream(slot).after(1 + (slot in first_rows)),

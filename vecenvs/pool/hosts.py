@@ -113,6 +113,19 @@ class Hosts:
         if caller_steps:
             raise ValueError(f"{given}, none of which the caller steps: leave caller_steps=True out")
 
+    def check_recycled(self, num_workers: int | None, *, caller_steps: bool) -> int:
+        """Return the number of workers, each of one env but the caller's; refuse another one, and batched envs."""
+        if self.batched:
+            raise ValueError("recycle is for workers of one env each, and a Batched has several: leave recycle out")
+        if num_workers is None:
+            return self.num_envs
+        if any(len(shard) > 1 for shard in self.shards_of(num_workers)[: num_workers - caller_steps]):
+            raise ValueError(
+                f"recycle is for workers of one env each, and num_workers={num_workers} share {self.num_envs} envs: "
+                f"pass num_workers={self.num_envs}, or leave recycle out"
+            )
+        return num_workers
+
     def check_whole(self, what: str, parts: Sequence[WorkerSlots]) -> None:
         """Raise VecEnvError if a part, which is one worker's, has some of the envs of a batched env, but not all."""
         for part in parts if self.batched else ():

@@ -43,6 +43,7 @@ from vecenvs.pool.finalizers import Finalizer
 from vecenvs.pool.hosts import Hosts, shares_of
 from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.pool.recovery import Recovery
+from vecenvs.pool.recycling import Recycle, Recycling, check_recycle
 from vecenvs.pool.remote_calls import RemoteCalls
 from vecenvs.pool.start_limit import StartLimit
 from vecenvs.pool.step_results import StepResults
@@ -101,6 +102,7 @@ class CommonArguments(TypedDict, total=False):
     concurrency: str | None
     start_limit: tuple[int | None, float | None] | None
     work_limit: tuple[int | None, float | None] | None
+    recycle: Recycle | None
 
 
 class PoolBase(VecEnv):
@@ -116,8 +118,8 @@ class PoolBase(VecEnv):
     _has_workers = True  # other than the calling process, so that one has to close them
     # The attributes that refer to memory, descriptors and processes: a closed VecEnv, which may be kept, has none.
     _parts: tuple[str, ...] = (
-        "_batch", "_calls", "_commands", "_episodes", "_infos", "_recovery", "_step_results", "_subsets", "_tasks",
-        "_waiting", "_workers",
+        "_batch", "_calls", "_commands", "_episodes", "_infos", "_recovery", "_recycling", "_step_results", "_subsets",
+        "_tasks", "_waiting", "_workers",
     )  # fmt: skip
     _caller_steps = False  # whether the calling process steps the last shard, or all of them
     _moves_workers = False  # whether the engine may replace workers that have not failed: see `Transport.moving`
@@ -152,6 +154,7 @@ class PoolBase(VecEnv):
         concurrency: str | None = None,
         start_limit: tuple[int | None, float | None] | None = None,
         work_limit: tuple[int | None, float | None] | None = None,
+        recycle: Recycle | None = None,
         **unknown: Any,
     ) -> None:
         self.closed = True  # until the constructor has succeeded
@@ -178,7 +181,8 @@ class PoolBase(VecEnv):
         errors = parse_int("max_errors", max_errors, 0)
         self._rules = Rules(autoreset, root, on_error, errors, own, None, concurrency, limits, restarts)
         check_callback("on_restart", on_restart, "the slots of new envs")
-        if on_restart is not None and not (self._moves_workers or on_failure == "restart"):
+        check_recycle(recycle, seeded=seeded, has_workers=self._has_workers, concurrency=concurrency)
+        if on_restart is not None and not (self._moves_workers or recycle or on_failure == "restart"):
             raise ValueError("on_restart is called for workers that are replaced: it needs on_failure='restart'")
         StartLimit(start_limit, ())
         work = parse_rates("work_limit", work_limit, "envs at work", "steps and resets", "work")
@@ -186,6 +190,8 @@ class PoolBase(VecEnv):
         self._join()
         check_env_fns(fns)
         self._hosts = Hosts(fns)
+        if recycle is not None:
+            num_workers = self._hosts.check_recycled(num_workers, caller_steps=self._caller_steps)
         self._hosts.check_concurrency(concurrency, caller_steps=self._caller_steps and self._has_workers)
         if num_workers is not None:  # before workers, or what places them, are started
             self._hosts.shards_of(num_workers, caller_steps=self._caller_steps)
@@ -227,7 +233,7 @@ class PoolBase(VecEnv):
             self._batch = batch = self._lay_out()
             workers.attach(batch, batch.wake if isinstance(batch, SharedBatchColumns) else None)
             renews = bool(restarts) or self._moves_workers
-            batch.forget(memory=not renews)  # a replacement has to open the memory
+            batch.forget(memory=not (renews or recycle))  # a replacement has to open the memory
             self._infos = InfoColumns(self._info_attrs, batch, self._shards)
             self._episodes = Episodes(self._shards, batch, self._infos, self._hosts, root)
             self.reset_infos = self._episodes.reset_infos
@@ -246,7 +252,8 @@ class PoolBase(VecEnv):
                 self._tasks = Tasks(
                     tasks, self._episodes, self._commands, workers.check_portable, ahead=autoreset != "disabled"
                 )
-            self._step_results.notes = on_episode is not None or tasks is not None
+            self._recycling = None if recycle is None else Recycling(recycle, workers, self._commands, self._tally)
+            self._step_results.notes = not (on_episode is None and tasks is None and recycle is None)
             self._calls = RemoteCalls(self._commands, self._waiting, self._shards)
             if renews:
                 self._episodes.keep_rows()
@@ -310,7 +317,7 @@ class PoolBase(VecEnv):
         extras = self._commands.ready_extras()
         failed = {slot for slot, extra in extras.items() if extra.failure is not None}
         ready = {*slots_in(self._commands.ready_slots())} - failed
-        commands = self._episodes.first_commands(worker, ready, restarts)
+        commands = self._episodes.first_commands(worker, ready, restarts, self._commands.handed(worker))
         return commands if self._report is None else [*commands, self._report]
 
     def _on_fork(self) -> None:
@@ -334,6 +341,7 @@ class PoolBase(VecEnv):
             **({} if self._rules.root is None else {"root_seed": self._rules.root}),
             **({} if self._tasks is None else {"tasks": True}),
             "restarts": self._recovery.restarts,
+            **({} if self._recycling is None else {"recycled": self._recovery.recycled}),
             "errors": sum(self._waiting.errors),
             **totals(workers),
             "steps": self._steps,

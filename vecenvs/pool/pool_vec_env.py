@@ -96,6 +96,8 @@ class PoolVecEnv(PoolBase):
         self._commands.begin_resets(*resets)
         if self._tasks is not None:
             self._tasks.follow(self._step_results.turns, slots)
+        if self._recycling is not None:
+            self._recycling.look()  # after the commands for first rows, whose numbers are lower than those of its own
         if of_step:
             self._steps += 1
             self._commands.end_step()

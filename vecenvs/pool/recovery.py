@@ -24,7 +24,7 @@ from vecenvs.errors import (
     describe_exit,
     describe_indices,
 )
-from vecenvs.pool.workers import StartClock, Workers, envs_of
+from vecenvs.pool.workers import CLOSE_GRACE, Retired, StartClock, Workers, envs_of
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.memory import SCARCE
 from vecenvs.transport.protocol import Answer, Command
@@ -53,6 +53,7 @@ class Recovery:
         self.on_restart: Callable[[list[int]], object] = list
         self.by_worker = [0] * len(workers.shards)  # how often each worker was replaced
         self.left = restarts
+        self.recycled = 0  # workers that have retired
         self.last: WorkerDied | None = None  # of the last worker that was replaced
         self._workers = workers
         self._batch = batch
@@ -80,6 +81,14 @@ class Recovery:
         self._say(worker, f"has not answered within {doing}_timeout{self._workers.transports[worker].cause}", lines)
         self.last = WorkerDied(worker, self._workers.shards[worker], None, where, "lost", lines)
         self._replace(worker, 0.0)
+
+    def retired(self, worker: int) -> None:
+        """Put its successor in the place of a worker that has retired. Without one, another is launched first."""
+        successor = self._workers.successors.get(worker)
+        if successor is not None and successor.exit_status()[0]:
+            self._workers.successors.pop(worker).stop(0.0)
+        self.recycled += 1
+        self._place(worker, 0.0, CLOSE_GRACE)
 
     def started(self, worker: int, transport: Transport) -> None:
         """Put a new worker in place: it has been sent its first commands, and those that were unanswered."""
@@ -138,8 +147,17 @@ class Recovery:
     def _replace(self, worker: int, pause: float) -> None:
         self.by_worker[worker] += 1
         self.left -= 1
-        self._workers.processes[worker] = None, None
-        self._workers.transports[worker] = Replacement(self._workers, worker, self._batch, self.first, pause)
+        self._place(worker, pause, 0.0)
+
+    def _place(self, worker: int, pause: float, grace: float) -> None:
+        """Put the successor of a worker in its place, or what launches one. With a successor it has `grace` to end."""
+        workers = self._workers
+        successor = workers.successors.pop(worker, None)
+        if successor is not None:
+            workers.launched[worker] = successor
+            workers.retired.append(Retired(workers.transports[worker], time.monotonic() + grace))
+        workers.processes[worker] = None, None
+        workers.transports[worker] = Replacement(workers, worker, self._batch, self.first, pause, successor)
 
 
 def copied(error: Exception) -> Exception:
@@ -162,15 +180,23 @@ class Replacement(Transport):
 
     untimed = True
 
-    def __init__(self, workers: Workers, worker: int, batch: BatchColumns, first: First, pause: float) -> None:
+    def __init__(
+        self,
+        workers: Workers,
+        worker: int,
+        batch: BatchColumns,
+        first: First,
+        pause: float,
+        launched: Transport | None = None,
+    ) -> None:
         self.before = workers.transports[worker]
-        self.launched: Transport | None = None
+        self.launched = launched
         self._workers: Workers = weakref.proxy(workers)  # no cycle: they refer to this
         self._worker = worker
         self._batch = batch
         self._first = weakref.WeakMethod(first)
         self._not_before = time.monotonic() + pause
-        self._clock: StartClock | None = None
+        self._clock = None if launched is None else StartClock(self._workers, worker)
         self._advancing = False
         self._outcome: Message | None = None
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs.errors import describe_indices
 from vecenvs.worker.load import Load, total
 
 Rows = Sequence[int] | NDArray[np.int64]  # slots
+_log = logging.getLogger("vecenvs")
 _SUMMED = ("transitions", "episodes", "seconds_waiting", "seconds_stepping")
 
 
@@ -28,6 +31,7 @@ class Tally:
         # By worker: transitions, less those of steps of all envs in which each env has one; and episodes.
         self.sums = self.new = [0] * len(shards), [0] * len(shards)
         self._loads = [Load()] * len(shards)
+        self._memory: dict[int, int] = {}  # by worker: its bytes after its first episodes; 0 once they have doubled
         self._before = [Load()] * len(shards)  # of the workers that were replaced
 
     def note(self, rows: Rows, idle: Rows, ended: Rows) -> None:
@@ -54,12 +58,31 @@ class Tally:
                 counts[self._owner[slot]] += sign
 
     def tell(self, worker: int, load: Load) -> None:
-        """Keep what a worker tells of its load."""
+        """Keep what a worker tells of its load. Warn, once, if its memory has doubled since its first episodes."""
         self._loads[worker] = load
+        if load.rss is None or self.episodes(worker) < len(self._shards[worker]):
+            return
+        before = self._memory.setdefault(worker, load.rss)
+        if load.rss >= 2 * before > 0:
+            self._memory[worker] = 0
+            _log.warning(
+                "the memory of worker %d with envs %s has doubled, from %.0f to %.0f MB, since its first episodes: if "
+                "it goes on to grow, recycle=vecenvs.Recycle(rss=...) replaces such workers at the end of an episode",
+                worker, describe_indices(self._shards[worker]), before / 1e6, load.rss / 1e6,
+            )  # fmt: skip
+
+    def episodes(self, worker: int) -> int:
+        """Return how many episodes a worker's envs have ended."""
+        return self.sums[1][worker]
+
+    def resident(self, worker: int) -> int | None:
+        """Return the bytes of a worker's process, as far as it has told."""
+        return self._loads[worker].rss
 
     def begin_anew(self, worker: int) -> None:
         """Take note that a worker has replaced another. Repeatable."""
         self._before[worker], self._loads[worker] = self._loads[worker].after(self._before[worker]), Load()
+        self._memory.pop(worker, None)
 
     def describe(self, worker: int, steps: int) -> dict[str, Any]:
         """Return what `stats` says of a worker, after so many steps of all envs."""

@@ -7,7 +7,7 @@ import socket
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.batch.space_equality import same_layout, same_space
@@ -71,6 +71,8 @@ class Workers:
         # By worker: its process's id and host; None until it has made its envs.
         self.processes: list[tuple[int | None, str | None]] = [(None, None)] * len(shards)
         self.connections: Sequence[Transport] = ()  # one worker of each connection
+        self.successors: dict[int, Transport] = {}  # by worker: what is to take its place, see `recycling`
+        self.retired: list[Retired] = []  # what has left its place, and closes its envs
         self.outputs: dict[int, Output] = {}  # how workers log and print
         self.tally = Tally(shards)
         self._any_bounds = any_bounds
@@ -112,8 +114,8 @@ class Workers:
                     clocks.setdefault(worker, StartClock(self, worker)).check()
             time.sleep(min(seconds, LIVENESS))
 
-    def launch(self, worker: int) -> Transport:
-        """Launch a worker, without waiting for it."""
+    def launch(self, worker: int, *, beside: bool = False) -> Transport:
+        """Launch a worker, without waiting for it; with `beside` it is to take the place of one that goes on."""
         launch = self._launch()
         if launch is None:
             raise VecEnvError("the VecEnv of this worker has been garbage-collected")
@@ -124,7 +126,8 @@ class Workers:
         except ClosedError:  # by another thread, meanwhile
             launched.stop(0.0)
             raise
-        self.launched[worker] = launched
+        if not beside:
+            self.launched[worker] = launched
         self.limit.begun(worker, launched)
         return launched
 
@@ -236,7 +239,7 @@ class Workers:
 
     def _stop(self, grace: float) -> None:
         deadline = time.monotonic() + grace
-        for transport in self.transports:
+        for transport in [*self.transports, *self.successors.values(), *(each.transport for each in self.retired)]:
             transport.stop(max(deadline - time.monotonic(), 0.0))
         if self._batch is not None:
             self._batch.forget()
@@ -283,6 +286,10 @@ class Workers:
         """Note where a worker is. Raise SpaceMismatch if its envs differ from the first worker's, or one another."""
         self.limit.ended(worker)
         self.processes[worker] = made.pid, made.host
+        self.check_spaces(worker, made)
+
+    def check_spaces(self, worker: int, made: ShardSpec) -> None:
+        """Raise SpaceMismatch if a worker's envs differ from the first worker's, or one another."""
         first = self._first_made
         for which in COMMON:
             theirs, ours = getattr(made, which), getattr(first, which)
@@ -318,11 +325,19 @@ class Workers:
         return self.outputs[worker].last_lines() if worker in self.outputs else ""
 
 
-class StartClock:
-    """Measures the time that a worker takes to start."""
+class Retired(NamedTuple):
+    """A worker that has left its place, and when it is to be ended by force."""
 
-    def __init__(self, workers: Workers, worker: int) -> None:
+    transport: Transport
+    end: float
+
+
+class StartClock:
+    """Measures the time that a worker takes to start; by default the one that was launched last."""
+
+    def __init__(self, workers: Workers, worker: int, transport: Transport | None = None) -> None:
         self._workers = workers
+        self._transport = transport
         self._worker = worker
         self._asked = self._begun = self._logged = time.monotonic()
 
@@ -340,7 +355,7 @@ class StartClock:
         """Raise StartTimeout after `start_timeout` seconds; log now and then that the start still takes."""
         now = time.monotonic()
         limit = self._workers.limit.allowed(self._worker, self._workers.start_timeout)
-        slots, transport = self._workers.shards[self._worker], self._workers.launched[self._worker]
+        slots, transport = self._workers.shards[self._worker], self._transport or self._workers.launched[self._worker]
         where = transport.where
         if transport.untimed:
             self._begun = now

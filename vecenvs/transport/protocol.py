@@ -36,11 +36,12 @@ class Command(IntEnum):
     AWAIT_RESET = 4  # async: report the first rows of next episodes; begin the resets that have not begun
     CALL = 5  # body (function, slots, args, kwargs) -> REPLY with a list of results or RemoteFailures
     PREPARE = 6  # body ({slot: seed}, {slot: options}) for the next reset of each slot -> REPLY None
-    RESUME = 7  # body ({slot: (last row, seed)}, forms): this worker replaces another, episodes are lost -> REPLY None
+    RESUME = 7  # body ({slot: (LastStep, seed)}, forms): this worker replaces another, episodes are over -> REPLY None
     CLOSE = 8  # close the envs and leave -> CLOSED
     FAIL = 9  # body {slot: RemoteFailure}: these rows could not be read, refuse the slots until a reset -> no answer
     REPORT = 10  # body seconds: from now on send PROGRESS that often while there is some -> REPLY None
     HOLD = 11  # body as of PREPARE -> no answer
+    RETIRE = 12  # answer the next step that ends an episode by RETIRED, and leave -> no answer
 
 
 class Answer(IntEnum):
@@ -55,6 +56,7 @@ class Answer(IntEnum):
     PROGRESS = 37  # the worker is getting on with its commands
     ENV_ERROR = 40  # unasked, with `on_error`: body (number of the worker's errors, what has happened)
     LOAD = 41  # unasked, now and then as a command comes: body worker.load.Load
+    RETIRED = 42  # in the place of the row of a step: body LastStep, for the successor
     # From `recovery.Replacement`:
     STARTED = 38  # the new worker is ready; body: its Transport
     NOT_STARTED = 39  # there is none; body: the exception that says why
@@ -146,6 +148,20 @@ class RowsBody(NamedTuple):
             if info or reset_info:
                 extras.append(RowExtras(first + local, info, reset_info or None))
         return self._replace(extras=extras, columns=None)
+
+
+class LastStep(NamedTuple):
+    """What a step has returned that ended an episode: by default that of an episode which is lost with its worker.
+
+    `attrs` are the values of the info channel after it, for a worker whose env has not stepped.
+    """
+
+    obs: Any
+    reward: Any = 0.0
+    terminated: Any = False
+    truncated: Any = True
+    info: dict[str, Any] = {"worker_restarted": True}  # noqa: RUF012  never changed
+    attrs: list[Any] | None = None
 
 
 class ShardSpec(NamedTuple):

@@ -23,7 +23,8 @@ from vecenvs.batch.values import copy_containers
 from vecenvs.env_calls import layers
 from vecenvs.errors import RepeatedEnvError, ResetNeededError, SpaceMismatch, StateError
 from vecenvs.state.env_state import EnvState
-from vecenvs.transport.protocol import Slots
+from vecenvs.transport.pickling import can_pickle
+from vecenvs.transport.protocol import LastStep, Slots
 from vecenvs.transport.reset_arguments import SeedStream, hold
 from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors, Remake
 from vecenvs.worker.env_states import ENDED, STEPPING, EnvStates
@@ -97,6 +98,7 @@ class Autoreset:
         self.errors = errors
         self._reset_marks = batch.info_marks[RESET].data
         self.held: dict[int, dict[str, Any]] = {}  # seeds and options for an env's next reset
+        self._retires = False
         self._exchangeable = False  # whether the caller may exchange envs, so that each step looks up `env.step`
         self._me = me = weakref.proxy(self)  # what it keeps of itself: no collector has to run for its memory to go
         self.states = EnvStates(me, envs, first, batch, rules, remake)
@@ -150,13 +152,16 @@ class Autoreset:
         """Make every step of the env a ResetNeededError, until its next reset."""
         self.acts[local] = partial(_refuse, self._first + local, why, remedy)
 
-    def resume(self, lost: dict[int, tuple[Any, Any]]) -> None:
-        """Take over slots whose episodes ended with another worker: their next step returns a truncated row.
+    def resume(self, lost: dict[int, tuple[LastStep, Any]]) -> None:
+        """Take over slots whose episodes ended with another worker: their next step returns a last row.
 
-        With the last row comes the next episode's seed, or its SeedStream if all are seeded.
+        With it comes the next episode's seed, or its SeedStream if all are seeded.
         """
-        for slot, (row, seed) in lost.items():
-            self.acts[slot - self._first] = partial(_lost_step, row)
+        for slot, (last, seed) in lost.items():
+            *row, attrs = last
+            self.acts[slot - self._first] = partial(_lost_step, tuple(row))
+            if attrs is not None and self._reader is not None:
+                self._reader.give(slot - self._first, attrs)
             if self.seeds is None:
                 self.hold(slot - self._first, "seed", seed)
             else:
@@ -347,7 +352,31 @@ class Autoreset:
             step = partial(type(self)._guarded_step, self._me, local)  # noqa: SLF001
         elif self._exchangeable:
             step = partial(_current_step, self._envs, self._reader, local)
-        return self.states.around(local, step)
+        step = self.states.around(local, step)
+        return partial(type(self)._last_step, self._me, local, step) if self._retires else step  # noqa: SLF001
+
+    def retire(self) -> None:
+        """From now on raise Retired where an episode has ended: another worker begins the next one."""
+        self._retires = True
+        for local in range(len(self._envs)):
+            self.renew(local)
+
+    def _last_step(self, local: int, step: Callable[[Any], StepResult], action: Any) -> StepResult:
+        """Step one env, in the episode after which it retires."""
+        obs, reward, terminated, truncated, info = row = unpack_row(step(action))
+        if (terminated or truncated) and ERROR not in (info or {}):  # after errors they are counted here
+            attrs = None if self._reader is None else self._reader.values(local)
+            last = LastStep(obs, reward, terminated, truncated, own_info(info), attrs)
+            if can_pickle(last):
+                raise Retired(last)
+        return row
+
+
+class Retired(BaseException):
+    """The episode of an env that retires has ended."""
+
+    def __init__(self, last: LastStep) -> None:
+        self.last = last
 
 
 def seed_action_spaces(env: Any, seed: int) -> None:
@@ -374,5 +403,6 @@ def _current_step(envs: list[Any], reader: InfoReader | None, local: int, action
     return row
 
 
-def _lost_step(row: Any, _: Any) -> StepResult:
-    return row, 0.0, False, True, {"worker_restarted": True}
+def _lost_step(row: StepResult, _: Any) -> StepResult:
+    *others, info = row
+    return *others, dict(info)

@@ -131,6 +131,7 @@ class EnvShard:
         )
         self.info_writer, self.fail = self._rows.info_writer, self._rows.fail_all
         self.hold, self.resume, self.renew = self._autoreset.hold, self._autoreset.resume, self._autoreset.renew
+        self.retire = self._autoreset.retire
         self._states = self._autoreset.states
         self.state_of, self.note_call = self._states.read, self._states.note_call
         self._has_objects = batch.observations.layout.has_objects

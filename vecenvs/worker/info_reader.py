@@ -52,6 +52,7 @@ class InfoReader:
         self._unresolved = set(range(len(envs)))
         self._seen = list(envs)  # whose owners these are
         self._stash: dict[int, list[Any]] = {}
+        self._given: dict[int, list[Any]] = {}  # of envs in other workers, by those that have not been reset
 
     def first(self, local: int) -> dict[str, Any]:
         """Return copies of the env's attributes after a reset, by name.
@@ -86,6 +87,10 @@ class InfoReader:
     def keep(self, local: int) -> None:
         """Read the env's attributes for the current row now, since the env is about to be reset within its step."""
         self._stash[local] = self.values(local)
+
+    def give(self, local: int, values: list[Any]) -> None:
+        """Take the values of the env in whose place this one, which has not been reset, is."""
+        self._given[local] = values
 
     def forget(self, local: int) -> None:
         """Forget what `keep` has read of an env whose row is a failure."""
@@ -132,6 +137,8 @@ class InfoReader:
 
     def _before_reset(self, local: int) -> list[Any]:
         """Return the values of an env that replaces a lost one and has not been reset: None for those it has not."""
+        if local in self._given:
+            return self._given[local]
         found: list[Any] = []
         for name, get in zip(self.names, self._getters, strict=True):
             try:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.batch.infos import InfoWriter
-from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots
+from vecenvs.transport.protocol import LastStep, RemoteFailure, RowExtras, RowsBody, Slots
 from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.worker.autoreset import RowFlags
 from vecenvs.worker.env_errors import EnvErrors, Remake
@@ -60,7 +60,7 @@ class Shard(Protocol):
     def hold(self, local: int, name: str, value: Any) -> None:
         """Keep the "seed" or the "options" of the env's next reset; None takes back what was kept."""
 
-    def resume(self, lost: dict[int, tuple[Any, Any]]) -> None:
+    def resume(self, lost: dict[int, tuple[LastStep, Any]]) -> None:
         """Take over slots whose episodes ended with another worker."""
 
     def renew(self, local: int, *, begun: bool = False) -> None:

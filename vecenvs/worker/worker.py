@@ -34,9 +34,10 @@ from vecenvs.transport.protocol import (
 )
 from vecenvs.transport.reset_arguments import NONE_GIVEN
 from vecenvs.worker.async_resets import AsyncResets
+from vecenvs.worker.autoreset import Retired
 from vecenvs.worker.calls import CLOSE_WAIT, EnvCall, call_envs, close_envs, portable_results
 from vecenvs.worker.env_errors import EnvErrors, Remake
-from vecenvs.worker.env_shard import BROKEN_OFF, FirstRow
+from vecenvs.worker.env_shard import BROKEN_OFF, EnvShard, FirstRow
 from vecenvs.worker.load import LOAD_EVERY, Load, resident_bytes
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.shard import Shard, make_shard
@@ -104,7 +105,15 @@ class Worker:
         self.subset: SubsetCommand | None = None  # while there is something left of one
 
     def handle(self, number: int, tag: int, body: Any) -> bool:
-        """Carry out one command and answer it. Return False after CLOSE: the worker is done."""
+        """Carry out one command and answer it. Return False after CLOSE, or if it retires: the worker is done."""
+        try:
+            return self._handle(number, tag, body)
+        except Retired as exc:
+            self._send(number, int(Answer.RETIRED), exc.last)
+            self.close(CLOSE_WAIT)
+            return False
+
+    def _handle(self, number: int, tag: int, body: Any) -> bool:
         if number <= self.number:
             return True
         began = perf_counter()
@@ -263,6 +272,10 @@ class Worker:
         self.env_shard.info_writer.take_over(forms)
         self._reply(number, None)
 
+    def _on_retire(self, *_: Any) -> None:
+        if isinstance(self.env_shard, EnvShard):
+            self.env_shard.retire()
+
     def _on_fail(self, _: int, failures: dict[int, RemoteFailure]) -> None:
         for slot, why in failures.items():
             self._resets.drop([slot - self._first])
@@ -352,6 +365,7 @@ class Worker:
         int(Command.RESUME): _on_resume,
         int(Command.FAIL): _on_fail,
         int(Command.REPORT): _on_report,
+        int(Command.RETIRE): _on_retire,
         _CLOSE: _on_close,
     }
 

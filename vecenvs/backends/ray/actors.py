@@ -51,6 +51,7 @@ class Actors:
         self.min_workers = min_workers
         self.by_worker: dict[int, ActorTransport] = {}
         self.waiting: dict[int, PendingActor] = {}  # by worker: those without a place, while others step their envs
+        self.beside: list[ActorTransport] = []  # those beside which others have been started
         self._next_look = 0.0
         self.leaders: dict[str, LeaderTransport] = {}  # by node
         self.lost_nodes: set[str] = set()  # to which connections have ended, while Ray has still to find that out
@@ -125,17 +126,21 @@ class Actors:
         cores = usable_cores() if location.node == self.session.node else location.cores
         return spins(cores - sum(node == location.node for node in self._nodes()))
 
-    def reap(self, worker: int, deadline: float) -> None:
-        """Free what is held for the actor of a worker, if there is one. It has been stopped."""
-        actor = self.by_worker.pop(worker, None)
-        if actor is not None and self.session.pid == os.getpid():
+    def part_with(self, worker: int, deadline: float) -> None:
+        """Free what is held for the actor of a worker, if it has been stopped; else it goes on beside the next one."""
+        if worker in self.by_worker:
+            self.beside.append(self.by_worker.pop(worker))
+        stopped = [actor for actor in self.beside if actor.stopped]
+        self.beside = [actor for actor in self.beside if not actor.stopped]
+        for actor in stopped if self.session.pid == os.getpid() else ():
             actor.reap(deadline)
 
     def reap_all(self, deadline: float) -> None:
         """Reap all of them at the same time."""
         self.stop_waiting()
-        everyone = [*self.by_worker.values(), *self.leaders.values()]
+        everyone = [*self.by_worker.values(), *self.beside, *self.leaders.values()]
         self.by_worker.clear()
+        self.beside.clear()
         self.leaders.clear()
         if self.session.pid == os.getpid():
             for actor in everyone:
@@ -154,4 +159,4 @@ class Actors:
                 ray.kill(pending.actor)
 
     def _nodes(self) -> Iterator[str]:
-        return (actor.node for actor in self.by_worker.values() if actor.node and not actor.stopped)
+        return (actor.node for actor in (*self.by_worker.values(), *self.beside) if actor.node and not actor.stopped)

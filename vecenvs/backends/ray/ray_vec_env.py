@@ -136,11 +136,14 @@ class RayVecEnv(PoolVecEnv):
         env_fns = PickledFns(self._hosts.functions_of(shard), shard.start)
         actors, names = self._actors, Names.new(self._wake)
         before = actors.by_worker.get(worker)
-        actors.reap(worker, time.monotonic())
-        replaces = before is not None
+        beside = before is not None and not before.stopped  # `recycle`: that one goes on until this has made its env
+        actors.part_with(worker, time.monotonic())
+        replaces = before is not None and not beside
         output = self._output(worker, shard)
         arguments = shard.start, self._rules_of(worker, None), actors.cores, output
-        launched = ActorTransport(actors, self._leaders, worker, shard, env_fns, names, arguments, replaces=replaces)
+        launched = ActorTransport(
+            actors, self._leaders, worker, shard, env_fns, names, arguments, replaces=replaces, beside=beside
+        )
         if before is not None and before.moving:
             self._moves += 1
             _log.info("the worker of envs %s moves to a place of its own", describe_indices(shard))

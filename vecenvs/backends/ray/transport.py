@@ -34,7 +34,7 @@ class ActorTransport(ActorEnd):
 
     If there is no place of its own for an actor that `replaces` another, it shares the CPUs of other workers, or waits:
     see `Actors.on_lost_node`. With `Actors.min_workers` it also shares them at the start. The next step after it has
-    found its own place finds it `moving`.
+    found its own place finds it `moving`. One that starts `beside` another has to find a place.
     """
 
     def __init__(
@@ -48,15 +48,17 @@ class ActorTransport(ActorEnd):
         arguments: tuple[Any, ...],
         *,
         replaces: bool,
+        beside: bool,
     ) -> None:
         super().__init__(actors, f"the worker of envs {describe_indices(shard)}", shard, env_fns, names)
         self._leaders = leaders
         self._worker = worker
         self._replaces = replaces
         self._arguments = arguments  # of EnvActor
-        self._accommodating = not actors.request.needs_nothing and (replaces or actors.min_workers is not None)
+        optional = replaces or actors.min_workers is not None
+        self._accommodating = optional and not (beside or actors.request.needs_nothing)
         seconds = min(PLACE_TIMEOUT, actors.request.seconds) if self._accommodating else None
-        if worker not in actors.waiting:
+        if beside or worker not in actors.waiting:
             self._start(PendingActor(actors.request, EnvActor, self._arguments, self._who, seconds))
         elif actors.has_room(worker):
             self._start(actors.waiting.pop(worker))

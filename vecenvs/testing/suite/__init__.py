@@ -48,6 +48,7 @@ from vecenvs.testing.suite.on_episode import OnEpisodeConformance
 from vecenvs.testing.suite.on_error import OnErrorConformance
 from vecenvs.testing.suite.ownership import OwnershipConformance
 from vecenvs.testing.suite.recovery import RecoveryConformance
+from vecenvs.testing.suite.recycling import RecyclingConformance
 from vecenvs.testing.suite.rendering import RenderingConformance
 from vecenvs.testing.suite.restarts import RestartConformance
 from vecenvs.testing.suite.schedules import ScheduleConformance
@@ -123,6 +124,7 @@ class WorkerConformance(
     StartLimitWorkerConformance,
     IdentityWorkerConformance,
     RecoveryConformance,
+    RecyclingConformance,
     TimeoutConformance,
     OrderConformance,
     BatchedWorkerConformance,

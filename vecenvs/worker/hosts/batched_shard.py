@@ -11,7 +11,7 @@ from vecenvs._native.forks import run
 from vecenvs.batch.batch_columns import FIRST, LAST, TRUNCATED, BatchColumns
 from vecenvs.batch.info_batches import Columns, InfoColumn, merge_disjoint, select_rows
 from vecenvs.errors import StateError, VecEnvError
-from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots
+from vecenvs.transport.protocol import LastStep, RemoteFailure, RowExtras, RowsBody, Slots
 from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.worker.autoreset import ERROR, RowFlags
 from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors
@@ -220,11 +220,11 @@ class BatchedShard:
 
     # Resets
 
-    def resume(self, lost: dict[int, tuple[Any, Any]]) -> None:
+    def resume(self, lost: dict[int, tuple[LastStep, Any]]) -> None:
         """Take over slots whose episodes ended with another worker: see `Autoreset.resume`."""
         self._needs_check, self._loss = True, ("worker_restarted", True)
-        for slot, (row, seed) in lost.items():
-            self._lost[slot - self.first] = row
+        for slot, (last, seed) in lost.items():
+            self._lost[slot - self.first] = last.obs
             self._refused[slot - self.first] = False
             self._resets.resume(slot - self.first, seed)
 
