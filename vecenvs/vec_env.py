@@ -266,6 +266,37 @@ class VecEnv(abc.ABC):
             EnvError: the env in turn raised. With `indices`, envs raised, and its `batch` has the rows of the others.
         """
 
+    @abc.abstractmethod
+    async def await_rows(self, min_envs: int = 1, timeout: float | None = None, indices: Indices = None) -> None:
+        """Wait until `recv` with these arguments has nothing to wait for, in a coroutine: for those who write `arecv`.
+
+        Envs that the caller itself steps, one after another, are left to `recv`, which then steps them.
+        """
+
+    async def arecv(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
+    ) -> Batch:
+        """Do what `recv` does, in a coroutine: while it waits, the other coroutines of its event loop go on.
+
+        If it is cancelled, nothing is lost: a later `recv` or `arecv` returns the rows. That takes up to 0.2 s.
+
+        Args:
+            min_envs: see `recv`.
+            max_envs: see `recv`.
+            timeout: see `recv`.
+            indices: see `recv`.
+
+        Returns:
+            The rows, at most one per env.
+
+        Raises:
+            AlreadySteppingError: another coroutine waits in `arecv`. So does, until that ends, every other method but
+                `close`.
+            VecEnvError: see `recv`.
+        """
+        await self.await_rows(min_envs, timeout, indices)
+        return self.recv(min_envs, max_envs, timeout, indices)
+
     def groups(self, count: int) -> list[NDArray[np.int64]]:
         """Divide the envs into groups that take turns: one computes actions for a group while the others are stepped.
 

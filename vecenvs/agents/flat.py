@@ -118,6 +118,9 @@ class FlatVecEnv(VecEnv):
         with batches_made(self._batch):
             return self._batch(self.multi.recv(-(-min_envs // self._size), most, timeout, self._envs_of(indices)))
 
+    async def await_rows(self, min_envs: int = 1, timeout: float | None = None, indices: Indices = None) -> None:
+        await self.multi.vec.await_rows(-(-min_envs // self._size), timeout, self._envs_of(indices))
+
     def _batch(self, rows: Any) -> Batch:
         every = self._rows_of(rows.indices)
         return Batch(

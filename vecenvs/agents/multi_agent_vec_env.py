@@ -182,6 +182,13 @@ class MultiAgentVecEnv(AgentRows):
         with batches_made(self._batch):
             return self._batch(self.vec.recv(min_envs, max_envs, timeout, indices))
 
+    async def arecv(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
+    ) -> MultiAgentBatch:
+        """Do what `recv` does, in a coroutine: see `VecEnv.arecv`."""
+        await self.vec.await_rows(min_envs, timeout, indices)
+        return self.recv(min_envs, max_envs, timeout, indices)
+
     # About the last rows
 
     @property

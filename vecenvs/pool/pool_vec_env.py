@@ -14,6 +14,7 @@ from vecenvs.batch.actions import parse_actions
 from vecenvs.batch.batch_columns import TERMINATED, TRUNCATED
 from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotSteppingError, VecEnvError
 from vecenvs.pool.commands import NO_RESETS
+from vecenvs.pool.coroutine_waits import wait_in_thread
 from vecenvs.pool.pool_base import EnvFn, PoolBase, Result
 from vecenvs.pool.recovery import copied
 from vecenvs.pool.reset_parsing import parse_options, parse_reset, parse_seeds, parse_states
@@ -173,6 +174,28 @@ class PoolVecEnv(PoolBase):
                 self._copy_group(indices, min_envs, max_envs, timeout)
         return self._deliver()  # type: ignore[no-any-return]
 
+    async def await_rows(self, min_envs: int = 1, timeout: float | None = None, indices: Indices = None) -> None:
+        self._check_open("arecv")
+        commands, deadline = self._commands, deadline_of(timeout)
+        bits = commands.everyone if indices is None else self._parse_slots("arecv", indices).bits
+        count = bits.bit_count() if indices is not None else min_envs
+        due = (commands.ready_slots() | commands.pending_slots) & bits
+        by_caller = self._caller_steps and self._rules.concurrency is None
+        if by_caller or commands.stepping is not None or not (type(count) is int and 1 <= count <= due.bit_count()):
+            return  # `recv` steps the envs, or raises an error
+
+        def wait(cancelled: Callable[[], bool]) -> None:
+            def enough() -> bool:
+                return cancelled() or (commands.ready_slots() & bits).bit_count() >= count
+
+            self._waiting.wait_until(enough, bits, deadline, timeout)
+
+        self._free, self._awaited = False, True
+        try:
+            await wait_in_thread(wait)
+        finally:
+            self._awaited = False
+
     def _copy_ready(self, min_envs: int, max_envs: int | None, timeout: float | None) -> None:
         """Wait for some rows, and copy those that are ready."""
         commands = self._commands
@@ -282,6 +305,8 @@ class PoolVecEnv(PoolBase):
     def _check_open(self, what: str) -> None:
         if self.closed:
             raise ClosedError(what, self._finalizer.forked)
+        if self._awaited and self._commands.reviving is None:
+            raise AlreadySteppingError(f"{what} while a coroutine waits in arecv: await that first")
 
     def _check_stepping(self) -> None:
         """Raise if there is no step to wait for."""

@@ -125,6 +125,9 @@ class VecEnvWrapper(VecEnv):
         self._check_recv("recv")
         return self.venv.recv(min_envs, max_envs, timeout, indices)
 
+    async def await_rows(self, min_envs: int = 1, timeout: float | None = None, indices: Indices = None) -> None:
+        await self.venv.await_rows(min_envs, timeout, indices)
+
     def _check_recv(self, what: str) -> None:
         """Raise VecEnvError if rows of `recv` would bypass the subclass's `step_wait` or `reset`."""
         cls = type(self)
