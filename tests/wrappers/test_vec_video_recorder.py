@@ -104,6 +104,20 @@ def test_films_by_recv(tmp_path: Path) -> None:
     assert found[-1][17, 81] == pytest.approx(12, abs=4)
 
 
+def test_first_rows_that_come_by_recv_are_no_step(tmp_path: Path) -> None:
+    with VecVideoRecorder(make(), tmp_path, lambda step: step == 0, video_length=3) as vec:
+        vec.reset_async()
+        received = len(vec.recv())
+        assert (vec.step_id, vec.recording) == (0, True)
+        while received < 3:
+            received += len(vec.recv())
+        assert vec.step_id == 0
+        vec.send([0] * 3)
+        vec.recv(3)
+        assert vec.step_id == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["rl-video-step-0-to-step-3.mp4"]
+
+
 def test_films_of_a_vector_env_by_portions(tmp_path: Path) -> None:
     """It steps all its envs at once; videos show the rows that have been received."""
     vector_env = SyncVectorEnv([partial(Bright, tag, length=100) for tag in range(3)])

@@ -15,7 +15,7 @@ from vecenvs.batch.images import tile
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.worker.process import HeldSignals
-from vecenvs.wrappers.vec_rows import VecBatchWrapper
+from vecenvs.wrappers.vec_rows import VecBatchWrapper, begins
 
 _FFMPEG_SECONDS = 20.0  # ffmpeg's time to finish a file: it is killed then, so that close() ends
 
@@ -24,8 +24,9 @@ class VecVideoRecorder(VecBatchWrapper):
     """Record videos `<video_folder>/<name_prefix>-step-<a>-to-step-<a + video_length>.mp4` (SB3's wrapper).
 
     After a reset, and after each step while no video is being recorded, `record_video_trigger` is called. A video
-    begins with the picture of that moment. A `recv` counts as a step: its envs are rendered anew, the others show their
-    last image. Frames are written as they come. `close` finishes a video, also after a KeyboardInterrupt.
+    begins with the picture of that moment. A `recv` counts as a step, unless all its rows are the first of an episode:
+    its envs are rendered anew, the others show their last image. Frames are written as they come. `close` finishes a
+    video, also after a KeyboardInterrupt.
 
     Args:
         venv: a VecEnv whose envs have `render_mode="rgb_array"`.
@@ -83,11 +84,17 @@ class VecVideoRecorder(VecBatchWrapper):
         return self._writer is not None
 
     def _on_batch(self, batch: Batch, call: str, *, lock_step: bool) -> None:
+        if not len(batch):  # a reset of no env shows nothing
+            return
         slots = None if len(batch) == self.num_envs else batch.indices.tolist()
-        if call != "reset":
-            self._after_step(slots)
-        elif not self.recording and len(batch):  # a reset of no env shows nothing
+        if call != "reset" and not begins(batch).all():
+            self.step_id += 1
+        if self._writer is None:
             self._maybe_begin(slots)
+        elif call != "reset":
+            self._film(self._writer, slots)
+            if self._writer.frames > self.video_length:
+                self._finish()
 
     def close(self) -> None:
         """Finish the video, then close the envs."""
@@ -96,15 +103,6 @@ class VecVideoRecorder(VecBatchWrapper):
         finally:
             super().close()
             self._images = []  # a closed VecEnv, which may be kept, holds no images
-
-    def _after_step(self, slots: Sequence[int] | None) -> None:
-        self.step_id += 1
-        if self._writer is None:
-            self._maybe_begin(slots)
-            return
-        self._film(self._writer, slots)
-        if self._writer.frames > self.video_length:
-            self._finish()
 
     def _maybe_begin(self, slots: Sequence[int] | None) -> None:
         if not self.record_video_trigger(self.step_id):
