@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
 import sys
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +19,10 @@ from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.errors import EnvError
 from vecenvs.pool.pool_vec_env import PoolVecEnv
 from vecenvs.testing.envs import CountingEnv, counting_fns
+from vecenvs.transport.memory import unlink_semaphores
+from vecenvs.worker import serve
 from vecenvs.worker.autoreset import Autoreset
+from vecenvs.worker.rules import Rules
 
 PATIENCE = 60.0  # seconds for what takes far less
 ROOM = "x" * 70_000  # more than a ring takes at once
@@ -96,3 +105,38 @@ def test_the_info_of_an_interrupted_reset_comes_with_no_other_row(monkeypatch: p
             vec.reset([1])
         vec.send([0], [2])
         assert vec.recv().indices.tolist() == [2]
+
+
+class Marking(CountingEnv):
+    """Makes a file when it is closed."""
+
+    def __init__(self, folder: Path, tag: int) -> None:
+        super().__init__(tag)
+        self.mark = folder / str(tag)
+
+    def close(self) -> None:
+        self.mark.touch()
+
+
+def a_worker_whose_caller_hangs_up(folder: Path, channel: Any, other: Any) -> None:
+    def and_sigterm(names: Any) -> None:
+        """As what watches the caller does at this moment, in a thread."""
+        os.kill(os.getpid(), signal.SIGTERM)
+        unlink_semaphores(names)
+
+    serve.unlink_semaphores = and_sigterm
+    other.close()
+    serve.serve_worker(channel, [partial(Marking, folder, tag) for tag in range(2)], 0, Rules("same_step"), os.getppid())
+
+
+def test_a_worker_that_ends_is_told_once_more(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    context = multiprocessing.get_context("fork")
+    channel, other = context.Pipe()
+    worker = context.Process(target=a_worker_whose_caller_hangs_up, args=(tmp_path, channel, other))
+    worker.start()
+    channel.close()
+    other.close()
+    worker.join(30)
+    assert worker.exitcode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+    assert capfd.readouterr().err == ""

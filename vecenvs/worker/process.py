@@ -43,6 +43,7 @@ _handlers: dict[int, Any] = {}  # of the signals that are held back now
 _held_in: dict[int, Any] = {}  # by thread that forks now: the signals that it had held back before
 _boot: HasFileno | None = None  # the boot channel of this worker
 _alone = False  # whether the caller of this worker is known to have ended
+_leaves = False  # whether this worker is about to end
 _collects = True  # whether the caller has its garbage collected
 
 
@@ -53,7 +54,14 @@ def _handle(number: int, _: object) -> None:
         timer = threading.Timer(CLOSE_TIMEOUT, os._exit, (1,))
         timer.daemon = True
         timer.start()
-        raise Terminated
+        if not _leaves:
+            raise Terminated
+
+
+def leave() -> None:
+    """Close envs and end from here on: SIGTERM, which whatever watches the caller may still send, is no exception."""
+    global _leaves  # noqa: PLW0603
+    _leaves = True
 
 
 def has_hung_up(channel: HasFileno) -> bool:

@@ -26,7 +26,7 @@ from vecenvs.transport.tcp import Invitation
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.make_envs import make_again, make_envs
 from vecenvs.worker.output import Output
-from vecenvs.worker.process import Terminated, begin_worker, limit_threads
+from vecenvs.worker.process import Terminated, begin_worker, leave, limit_threads
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.waiting_worker import make_runner, make_worker
 from vecenvs.worker.worker import Answering, Worker
@@ -82,6 +82,7 @@ def serve_worker(
     except Terminated:
         sys.exit(1)
     finally:
+        leave()
         unlink_semaphores(names)  # this process may end before its thread that watches the caller is told
         if server is not None:
             server.close()
@@ -102,6 +103,7 @@ def serve_leader(channel: BootChannel, caller: int) -> None:
     except Terminated:
         sys.exit(1)
     finally:
+        leave()
         server.close()
 
 
