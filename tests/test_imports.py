@@ -43,7 +43,7 @@ BUDGETS = {
     ROOT_FILES: 2_138,
     "batch _native": 2_205,
     "transport": 2_615,
-    "worker": 6_170,
+    "worker": 6_180,
     "state": 925,
     "pool": 4_431,
     "backends": 3_919,
