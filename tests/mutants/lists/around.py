@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.fault import Fault
 
 BENCH = "tests/test_bench.py"
+EVALUATE = "tests/test_evaluate.py tests/conformance/test_contract.py -k 'evaluate and (dummy or subproc-fork)'"
 MAKE = "tests/test_make.py"
 REPLAY = (
     "tests/replay/test_replay_buffer.py tests/replay/test_replay_checkpoint.py tests/replay/test_replay_explorer.py"
@@ -22,7 +23,7 @@ FAULTS = [
     Fault("bench/report.py", "if size >= factor:", "if size > factor:", BENCH),
     Fault("bench/workloads.py", 'mujoco") or find_module', 'mujoco") and find_module', "tests/test_bench_names.py"),
     # cli
-    Fault("cli/_play.py", '.get("restarts", 0)', '.get("restart", 0)', f"{RUN} -k die"),
+    Fault("cli/_play.py", '"errors of envs": stats["errors"]', '"errors of envs": 0', f"{RUN} -k errors"),
     Fault(
         "make/env_types.py",
         'for part in attribute.split("."):',
@@ -35,6 +36,15 @@ FAULTS = [
         'Finding(OK, f"subproc, {method}"',
         "tests/test_doctor.py",
     ),
+    # evaluation
+    Fault("evaluation/episode_pool.py", "self._sums[slot] = self._steps[slot] = 0\n", "pass\n", EVALUATE),
+    Fault("evaluation/episode_pool.py", "self._seed + k for k in numbers", "self._seed for k in numbers", EVALUATE),
+    Fault("evaluation/episode_pool.py", "self._waiting.appendleft(number)", "self._waiting.append(0)", EVALUATE),
+    Fault("evaluation/episode_pool.py", "real = slots[batch.active]", "real = slots", EVALUATE),
+    Fault("evaluation/episode_pool.py", "begins(batch) | (over & self._holds)", "begins(batch)", EVALUATE),
+    Fault("evaluation/episode_pool.py", "            self._reserve(slot)\n\n    def _record", "\n    def _record", EVALUATE),
+    Fault("evaluation/episode_pool.py", "self.errors[number] = ERROR in info", "self.errors[number] = False", EVALUATE),
+    Fault("evaluation/episode_pool.py", "if self._waiting else None\n", "if False else None\n", EVALUATE),
     # make
     Fault("make/env_fn.py", '["t_start"]) >= begun', '["t_start"]) <= begun', MAKE),
     Fault("make/env_fn.py", "        close_refused(env)\n", "", f"{MAKE} tests/test_env_types.py"),
