@@ -261,3 +261,16 @@ class TestCommand:
         assert says in err
         assert err.startswith("python -m vecenvs tune: error: ")
         assert err.count("\n") == 1
+
+
+def test_envs_that_wait_have_threads_and_many_workers() -> None:
+    names = [setting.name for setting in tuning.settings_to_try([8, 32], 2, learner=False, waits=True)]
+    assert names.count("dummy:concurrency=threads") == 2
+    assert names.count("subproc:w=2,concurrency=threads") == 2
+    assert {"subproc:w=8", "subproc:w=16", "subproc:w=32"} <= {*names}
+    assert not any("w=64" in name for name in names)
+
+
+def test_whether_an_env_waits() -> None:
+    assert tuning.waits(workloads.workload("sleep:20ms"))
+    assert not tuning.waits(workloads.workload("spin:20us"))

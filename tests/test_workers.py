@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from typing import Any
@@ -11,9 +12,11 @@ from gymnasium.spaces import Discrete
 
 from vecenvs.errors import EnvError, SpaceMismatch, WorkerDied
 from vecenvs.pool.start_limit import StartLimit
+from vecenvs.pool.tally import Tally
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import Answer, RemoteFailure, ShardSpec
+from vecenvs.worker.load import Load
 
 MADE = ShardSpec(Discrete(2), Discrete(2), None, {}, None, None, 1, "here")
 
@@ -139,3 +142,20 @@ def test_envs_that_do_not_fit(second: Any, mismatch: Any, blamed: int) -> None:
     with pytest.raises(SpaceMismatch) as caught:
         start(Ready(made(MADE)), Ready(made(theirs)))
     assert caught.value.index == blamed
+
+
+def test_envs_that_wait_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "vecenvs")
+    tally = Tally([range(4), range(4, 8)])
+    tally.steps = 20
+    tally.tell(0, Load(0.0, 1.0, 1, 0.05))  # too few steps
+    tally.steps = 30
+    tally.tell(0, Load(0.0, 1.2, 1, 0.6))  # they compute
+    tally.tell(0, Load(0.0, 0.4, 1, 0.01))  # they are fast
+    tally.tell(0, Load(None, None, 1))  # they have a concurrency
+    assert not caplog.records
+    for seconds in (1.2, 2.4):
+        tally.tell(1, Load(0.0, seconds, 1, 0.06))
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert "the envs of worker 1 wait: their steps take 10 ms on average" in caplog.text
+    assert "concurrency='threads'" in caplog.text

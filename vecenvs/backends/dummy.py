@@ -138,7 +138,7 @@ class DummyVecEnv(PoolVecEnv):
             result = self._step_results.with_flags(copies(self._blank, self.num_envs), copy=self.copy)
         else:
             result = self._step_results.plain(self._blank, copy=self.copy)
-        self._steps += 1
+        self._tally.steps += 1
         self._tally.sums = self._tally.new
         self._free = True
         commands.stepping = None  # nothing is called after this: a signal's handler may raise when a call ends

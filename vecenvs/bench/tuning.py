@@ -19,10 +19,13 @@ from vecenvs.bench.learner import LearningCandidate
 from vecenvs.bench.limit import BareLoops
 from vecenvs.bench.progress import ProgressDisplay
 from vecenvs.bench.report import Spread, rows
+from vecenvs.bench.workloads import Workload
+from vecenvs.worker.load import WAITING_CPU, WAITING_STEP
 
 TOLERANCE = 0.05  # a simpler candidate wins if it is slower by at most this share
 _FINALISTS = 3
 _PER_TURN = 0.25  # seconds to start and end an engine, for planning
+_LOOK = 1.0  # seconds of steps from which one tells whether an env waits
 _SHORTEST, _LONGEST = 0.05, 1.0  # seconds of a reading in the first rung
 
 
@@ -61,20 +64,31 @@ def make_vec_env_line(env: str, candidate: Setting, env_kwargs: Mapping[str, Any
 
 
 def settings_to_try(
-    num_envs: Iterable[int], cores: int, *, learner: bool, more: Sequence[str] = (), native: bool = False
+    num_envs: Iterable[int],
+    cores: int,
+    *,
+    learner: bool,
+    more: Sequence[str] = (),
+    native: bool = False,
+    waits: bool = False,
 ) -> list[Setting]:
     """Return what is worth a try with these numbers of envs, the smallest number first.
 
     These are: stepping in process; powers of two of workers up to one per core, and two per core for envs that wait;
     the same with a share for the caller, up to one per core. With a `learner` that computes between steps also one
     worker, and halves. `more` names further backends, with their options. With `native` the id has batched envs: one in
-    process, and one per core, of which the caller steps one or none.
+    process, and one per core, of which the caller steps one or none. Envs that wait (`waits`) have threads, in process
+    and with one worker per core, and many workers: eight per core, and one per env if that is no more than 64.
     """
     ladder = sorted({2**k for k in range(cores.bit_length()) if 2**k <= cores} | {cores, 2 * cores})
     found = []
     for n in sorted(set(num_envs)):
         texts = ["dummy", *more]
-        for workers in (w for w in ladder if w <= n):
+        many = {8 * cores, min(n, 64)} - {*ladder} if waits else set()
+        if waits:
+            texts.append("dummy:concurrency=threads")
+            texts += [f"subproc:w={cores},concurrency=threads"] if 1 < cores <= n else []
+        for workers in (w for w in [*ladder, *sorted(many)] if w <= n):
             if workers > 1 or learner:
                 texts.append(f"subproc:w={workers}")
             if 1 < workers <= cores:
@@ -86,6 +100,25 @@ def settings_to_try(
         if learner and n > 1:
             found += [Setting(parse(t), n, True) for t in texts if t.startswith("subproc") and "caller" not in t]
     return found
+
+
+def waits(make_env: Workload) -> bool:
+    """Tell whether an env's steps take more than 5 ms and less than a fifth of a core, by at most 100 of its steps."""
+    env = make_env()
+    try:
+        env.reset(seed=0)
+        env.action_space.seed(0)
+        began, cpu = time.perf_counter(), time.process_time()
+        for count in range(1, 101):
+            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            seconds = time.perf_counter() - began
+            if terminated or truncated:
+                env.reset()
+            if seconds > _LOOK and count > 1:
+                break
+        return seconds > WAITING_STEP * count and time.process_time() - cpu < WAITING_CPU * seconds
+    finally:
+        env.close()
 
 
 def _native(backend: Backend) -> Backend:

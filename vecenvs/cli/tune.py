@@ -75,10 +75,12 @@ def run(args: argparse.Namespace) -> int:
         learner = args.learner_ms is not None
         native = isinstance(workload, workloads.GymEnv) and workload.spec.vector_entry_point is not None
         sizes = args.num_envs or _SIZES
-        settings = tuning.settings_to_try(sizes, cores, learner=learner, more=args.backends, native=native)
+        single = monitored.monitored(workload)
+        waits = tuning.waits(single)
+        settings = tuning.settings_to_try(sizes, cores, learner=learner, more=args.backends, native=native, waits=waits)
         iterations = workloads.iterations_for(_between(args))
         with (
-            limit.BareLoops(monitored.monitored(workload), cores) as loops,
+            limit.BareLoops(single, cores) as loops,
             progress.progress(tuning.total(settings, args.budget)) as display,
         ):
             make_vec = monitored.from_make_vec_env(workload)

@@ -212,7 +212,6 @@ class PoolBase(VecEnv):
         self._log_dir = "" if log_dir is None else parse_directory("log_dir", log_dir)
         timed = limits.shortest < math.inf
         self._report = (Command.REPORT, limits.shortest / _REPORTS) if timed else None
-        self._steps = 0
         self._counters = dict.fromkeys(("received", "resets"), 0)
         self._last_stats: dict[str, Any] | None = None  # of a closed VecEnv
         self._workers = workers = Workers(
@@ -334,7 +333,7 @@ class PoolBase(VecEnv):
             "num_envs": self.num_envs,
             "batched": sum(map(len, self._hosts.batched)),
             "num_workers": len(self._shards),
-            "workers": (workers := self._workers.describe(self._recovery.by_worker, self._waiting.errors, self._steps)),
+            "workers": (workers := self._workers.describe(self._recovery.by_worker, self._waiting.errors)),
             "transports": dict(Counter(each["transport"] for each in workers)),
             "autoreset": self.autoreset,
             **({} if self._rules.concurrency is None else {"concurrency": self._rules.concurrency}),
@@ -345,7 +344,7 @@ class PoolBase(VecEnv):
             **({} if self._recycling is None else {"recycled": self._recovery.recycled}),
             "errors": sum(self._waiting.errors),
             **totals(workers),
-            "steps": self._steps,
+            "steps": self._tally.steps,
             **self._counters,
             **self._engine_stats(),
         }

@@ -68,7 +68,7 @@ class PoolVecEnv(PoolBase):
             else:
                 rows = self._step_results.take(prepared, copy=self.copy)
                 if not (self._asynchronous or self._step_results.notes):
-                    self._steps += 1
+                    self._tally.steps += 1
                     self._tally.sums = self._tally.new
                     self._free = True
                     commands.stepping = None
@@ -100,7 +100,7 @@ class PoolVecEnv(PoolBase):
         if self._recycling is not None:
             self._recycling.look()  # after the commands for first rows, whose numbers are lower than those of its own
         if of_step:
-            self._steps += 1
+            self._tally.steps += 1
             self._commands.end_step()
             self._free = not failed
         else:

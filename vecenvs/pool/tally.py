@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.errors import describe_indices
-from vecenvs.worker.load import Load, total
+from vecenvs.worker.load import WAITING_CPU, WAITING_STEP, Load, total
 
 Rows = Sequence[int] | NDArray[np.int64]  # slots
 _log = logging.getLogger("vecenvs")
+_ENOUGH = 100  # steps of a worker's envs from which on it is told that they wait
 _SUMMED = ("transitions", "episodes", "seconds_waiting", "seconds_stepping")
 
 
@@ -32,6 +33,8 @@ class Tally:
         self.sums = self.new = [0] * len(shards), [0] * len(shards)
         self._loads = [Load()] * len(shards)
         self._memory: dict[int, int] = {}  # by worker: its bytes after its first episodes; 0 once they have doubled
+        self._told = False  # whether that envs wait
+        self.steps = 0  # of all envs, which are not in `sums`
         self._before = [Load()] * len(shards)  # of the workers that were replaced
 
     def note(self, rows: Rows, idle: Rows, ended: Rows) -> None:
@@ -60,6 +63,7 @@ class Tally:
     def tell(self, worker: int, load: Load) -> None:
         """Keep what a worker tells of its load. Warn, once, if its memory has doubled since its first episodes."""
         self._loads[worker] = load
+        self._look_at_steps(worker, load)
         if load.rss is None or self.episodes(worker) < len(self._shards[worker]):
             return
         before = self._memory.setdefault(worker, load.rss)
@@ -69,6 +73,20 @@ class Tally:
                 "the memory of worker %d with envs %s has doubled, from %.0f to %.0f MB, since its first episodes: if "
                 "it goes on to grow, recycle=vecenvs.Recycle(rss=...) replaces such workers at the end of an episode",
                 worker, describe_indices(self._shards[worker]), before / 1e6, load.rss / 1e6,
+            )  # fmt: skip
+
+    def _look_at_steps(self, worker: int, load: Load) -> None:
+        """Tell, once, that envs wait, after a hundred steps of some ms in which a worker has hardly needed its core."""
+        count = self.transitions(worker)
+        if load.stepping is None or load.cpu is None or count < _ENOUGH or len(self._shards[worker]) == 1 or self._told:
+            return
+        if load.stepping > WAITING_STEP * count and load.cpu < WAITING_CPU * load.stepping:
+            self._told = True
+            _log.info(
+                "the envs of worker %d wait: their steps take %.0f ms on average, and %.0f %% of a core. A worker runs "
+                "its envs one by one: with concurrency='threads', or 'asyncio' for coroutines, all of them wait at the "
+                "same time (docs/waiting.md)",
+                worker, 1e3 * load.stepping / count, 100 * load.cpu / load.stepping,
             )  # fmt: skip
 
     def episodes(self, worker: int) -> int:
@@ -84,10 +102,13 @@ class Tally:
         self._before[worker], self._loads[worker] = self._loads[worker].after(self._before[worker]), Load()
         self._memory.pop(worker, None)
 
-    def describe(self, worker: int, steps: int) -> dict[str, Any]:
-        """Return what `stats` says of a worker, after so many steps of all envs."""
-        transitions, episodes = self.sums
-        counts = {"transitions": steps * len(self._shards[worker]) + transitions[worker], "episodes": episodes[worker]}
+    def transitions(self, worker: int) -> int:
+        """Return how many transitions a worker's envs have made."""
+        return self.steps * len(self._shards[worker]) + self.sums[0][worker]
+
+    def describe(self, worker: int) -> dict[str, Any]:
+        """Return what `stats` says of a worker."""
+        counts = {"transitions": self.transitions(worker), "episodes": self.episodes(worker)}
         return counts | self._loads[worker].after(self._before[worker]).describe()
 
 

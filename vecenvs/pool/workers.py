@@ -171,8 +171,8 @@ class Workers:
         pid, host = self.processes[worker]
         return self.transports[worker].in_process or (host == self._host and cpu_of(pid) == cpu)
 
-    def describe(self, restarts: Sequence[int], errors: Sequence[int], steps: int) -> list[dict[str, Any]]:
-        """Return what `VecEnv.stats` says of each worker, after so many steps of all envs.
+    def describe(self, restarts: Sequence[int], errors: Sequence[int]) -> list[dict[str, Any]]:
+        """Return what `VecEnv.stats` says of each worker.
 
         `restarts` and `errors` tell how often it was replaced, and how many errors its envs had.
         """
@@ -180,7 +180,7 @@ class Workers:
         for worker, (pid, host) in enumerate(self.processes):
             common = {"slots": [*self.shards[worker]], "pid": pid, "host": host, "restarts": restarts[worker]}
             common["errors"] = errors[worker]
-            found.append({**common, **self.tally.describe(worker, steps), **self.launched[worker].describe()})
+            found.append({**common, **self.tally.describe(worker), **self.launched[worker].describe()})
         return found
 
     @property

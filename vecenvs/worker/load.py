@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+WAITING_STEP, WAITING_CPU = 0.005, 0.2  # envs wait if steps take so many seconds, and less of a core than this share
 LOAD_EVERY = 1.0  # seconds between reports of a worker to its caller, at least
 
 
@@ -20,6 +21,7 @@ class Load(NamedTuple):
     waiting: float | None = None
     stepping: float | None = None
     rss: int | None = None
+    cpu: float | None = None  # seconds of CPU that the process has used meanwhile
 
     def after(self, before: Load) -> Load:
         """Return this with the seconds of the worker that was there before."""

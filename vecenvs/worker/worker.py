@@ -99,7 +99,7 @@ class Worker:
         self._resets = AsyncResets(self.env_shard.try_reset, send, self._close_env, threads=threads)
         self._lock = threading.RLock()  # threads of async resets send as well, and a signal's handler may come between
         self._closed = False
-        self._made = perf_counter()
+        self._made, self._cpu = perf_counter(), time.process_time()
         self._tell_at = self._made if remote else math.inf
         self._stepping = 0.0  # seconds spent within commands
         self.subset: SubsetCommand | None = None  # while there is something left of one
@@ -145,7 +145,9 @@ class Worker:
 
     def _load(self, now: float) -> Load:
         """Return the load of this worker and its process until now, as a command comes."""
-        return Load(now - self._made - self._stepping, self._stepping, resident_bytes())
+        return Load(
+            now - self._made - self._stepping, self._stepping, resident_bytes(), time.process_time() - self._cpu
+        )
 
     def begin_some(self, number: int, tag: int, body: Any) -> None:
         """Begin a command about some slots. As long as there is a `subset`, `proceed` has to follow."""
