@@ -174,7 +174,7 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
     "infos": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3), *NODES]},
     # The two halves of it.
     "plain": {
-        "dummy": BOTH,
+        "dummy": [*DUMMY, replace(BOTH[1], long=True)],
         "subproc": [
             subproc("fork", 2),
             replace(subproc("fork", 2, long=True), name="subproc-fork-2-python", python=True),

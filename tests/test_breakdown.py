@@ -130,6 +130,7 @@ class TestLockStep:
         stepper.close()
         stepper.close()
 
+    @pytest.mark.long
     def test_loops_go_on_after_a_pause(self) -> None:
         stepper = loops.LockStepCandidate("lock-step", CountingEnv, 2).make(2)
         stepper.step(1)
@@ -144,6 +145,7 @@ class TestLockStep:
         with pytest.raises(BadRequest, match="no such file"):
             loops.LockStepCandidate("lock-step", broken, 2).make(2)
 
+    @pytest.mark.long
     def test_an_env_that_fails_in_another_loop(self) -> None:
         here = os.getpid()
 

@@ -109,6 +109,7 @@ class TestOutputWithoutReader:
         assert run_unread(arguments, "stdout", PYTHONUNBUFFERED="1")[0] == 141
         assert (here / "out").stat().st_size > 0
 
+    @pytest.mark.long
     def test_stderr(self, here: Path) -> None:
         assert run_unread(["bench", *SMALL, "--backends", "dummy", *QUICK, "--no-chart"], "stderr") == (141, "")
         assert run_unread(["bench", "--repeats", "0"], "stderr") == (2, "")
@@ -150,6 +151,7 @@ class TestBench:
         expected = "python -m vecenvs bench CartPole-v1 --num-envs 1 2 --seconds 0.02 --repeats 2"
         assert data["command"] == expected
 
+    @pytest.mark.long
     def test_the_record_does_not_identify_the_machine(self, here: Path) -> None:
         run("bench", "spin:0us", "--num-envs", "1", "--backends", "dummy", *QUICK, "--json", str(here / "out.json"))
         text = (here / "out.json").read_text()
@@ -178,6 +180,7 @@ class TestBench:
         assert "Monitor included" in capsys.readouterr().out
         assert list(here.iterdir()) == []
 
+    @pytest.mark.long
     def test_a_backend_that_fails_does_not_end_the_others(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         arguments = ["--num-envs", "2", "--backends", "subproc:w=3", "dummy", "--no-chart"]
         assert run("bench", "spin:0us", *arguments, *QUICK) == 1
@@ -256,6 +259,7 @@ class TestBench:
         assert len(messages) >= 2 * 2 * 2, "two envs of two rounds, and those that were weighed"
         assert any("round 2 of 2" in line for line in lines)
 
+    @pytest.mark.long
     def test_keeps_what_was_measured_before_a_bare_loop_failed(
         self, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -277,6 +281,7 @@ class TestBench:
         assert [len(readings) for readings in rounds] == [0, 0, 3]
         assert len(json.loads(Path("out.json").read_text())["readings"]) == 4
 
+    @pytest.mark.long
     def test_ctrl_c_ends_it_cleanly(self, here: Path) -> None:
         sizes = [str(size) for size in range(1, 60)]
         command = [sys.executable, "-m", "vecenvs", "bench", "spin:0us", "--num-envs", *sizes, *QUICK]

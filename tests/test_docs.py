@@ -27,16 +27,13 @@ ELSEWHERE = {
 # The site's own: its table of contents has all pages that README has no room for.
 SITE = ("docs/index.md", "docs/changelog.md", "docs/tutorials/")
 WITH_CODE = [page for page in PAGES if blocks(page)]
-SLOW = (
-    "docs/recipes.md",
-    *(f"docs/tutorials/{name}.md" for name in ("ppo_sb3", "async_resets", "hard_env", "whole_run")),
-)
+FIRST = ("README.md", "docs/async.md", "docs/errors.md", "docs/gymnasium.md")  # in the short tier
 
 
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[pytest.mark.long] if page in SLOW else [])
+        pytest.param(page, marks=[] if page in FIRST else [pytest.mark.long])
         for page in WITH_CODE
         if page not in ELSEWHERE
     ],
@@ -52,6 +49,7 @@ def test_every_page_with_code_is_run() -> None:
         assert f'"{page}"' in (Path(__file__).parent / test).read_text()
 
 
+@pytest.mark.long
 def test_the_conformance_suite_as_docs_testing_has_it(tmp_path: Path) -> None:
     """Its tests with a single env, and others that run fast."""
     (tmp_path / "test_mine.py").write_text(blocks("docs/testing.md")[0])

@@ -187,6 +187,7 @@ def signal_the_group():
 """
 
 
+@pytest.mark.long
 @PROMPT
 def test_signals_to_the_group_while_a_fork_server_starts_workers(run: Any) -> None:
     """Workers hold them back until they take them. Other processes of the server can be ended."""
@@ -259,6 +260,7 @@ def test_what_envs_have_started_ends_after_their_caller(whom: str, action: int, 
     assert not leaks.wait_until_empty(program.alive, PATIENCE)
 
 
+@pytest.mark.long
 def test_signals_reach_what_a_fork_server_of_the_users_forks(run: Any) -> None:
     """Where the user has set a list of modules, so that the server knows nothing of workers."""
     program = run(

@@ -53,6 +53,7 @@ def test_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert row["memory"]["processes"] >= 3, "a rank that steps, and at least one worker with its launcher"
 
 
+@pytest.mark.long
 def test_a_turn_is_timed_by_rank_0() -> None:
     turn = contest.take_turn(job_of(NOTHING), 2, 0.1)
     assert turn.failure is None
@@ -61,6 +62,7 @@ def test_a_turn_is_timed_by_rank_0() -> None:
     assert 0.1 <= turn.timing.seconds < 5.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("env_fn", "backend", "says"),
     [

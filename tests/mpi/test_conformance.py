@@ -15,12 +15,10 @@ WHOLE = [f"TestContract --part {part}/5" for part in range(5)]  # in one job it 
 TRANSPORTS = ("auto", "messages")
 ENVPOOL = pytest.mark.skipif(NO_ENVPOOL, reason="no wheel for this Python")  # MPICH's environment has none, either
 WORLDS = "TestWorlds and not HalfCheetah"  # for which each rank would import MuJoCo
-SHORT = [
-    ("openmpi", 3, "auto", "TestEnds"),
-    ("openmpi", 3, "messages", WORLDS),
-    ("mpich", 3, "auto", WORLDS),
-]
+SHORT = [("openmpi", 3, "auto", "TestEnds"), ("mpich", 3, "messages", WORLDS)]
 LONG = [
+    pytest.param("openmpi", 3, "messages", WORLDS, marks=pytest.mark.long),
+    pytest.param("mpich", 3, "auto", WORLDS, marks=pytest.mark.long),
     pytest.param("mpich", 3, "messages", "TestEnds", marks=pytest.mark.long),
     pytest.param("openmpi", 3, "auto", "TestWorlds", marks=pytest.mark.long),
     pytest.param("mpich", 3, "messages", "TestWorlds", marks=pytest.mark.long),

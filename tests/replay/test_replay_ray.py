@@ -113,6 +113,7 @@ class TestServer:
             server.sample()
         server.stop()
 
+    @pytest.mark.long
     def test_a_batch_larger_than_stored(self) -> None:
         """It is waited for, also where `min_size` is less."""
         with serve(min_size=4) as server:
@@ -177,6 +178,7 @@ class TestServer:
             stats = server.stats()
             assert (stats["inserted"], stats["sampled"]) == (sent, taken)
 
+    @pytest.mark.long
     def test_memory_that_cannot_be_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Messages carry the blocks then, and stats() has the reason."""
         from vecenvs.transport.memory import Address, Segment
@@ -195,6 +197,7 @@ class TestServer:
             assert "FileNotFoundError" in server.stats()["why"]
             assert server.stats()["sampled"] == 30, "the limit"
 
+    @pytest.mark.long
     def test_what_was_drawn_before_a_restore(self, tmp_path: Path) -> None:
         """It is discarded, and does not count."""
         buffer = ReplayBuffer(OBS, ACTION, 50)
@@ -209,6 +212,7 @@ class TestServer:
             assert set(numbers(server.sample(timeout=20.0))) <= set(range(20, 40))
             assert server.stats()["sampled"] == 20, "10 as if the ratio had been kept, and those of this batch"
 
+    @pytest.mark.long
     def test_the_later_request_is_answered_first(self) -> None:
         """Ray's async actors may begin calls in another order: a request that got all that is allowed is taken."""
 
@@ -275,6 +279,7 @@ class TestExplorers:
             with serve(ready_timeout=unlimited) as server:
                 assert server.stats()["inserted"] == 0
 
+    @pytest.mark.long
     def test_from_envs_to_learner(self, tmp_path: Path) -> None:
         """Check transitions of both explorers, versions of weights, attributes, a death and the end."""
         replay = start(num_explorers=2, seed=3, n_step=2)
@@ -417,6 +422,7 @@ def test_libraries_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
                 serve()
 
 
+@pytest.mark.long
 def test_importing_brings_neither_ray_nor_cpprb() -> None:
     run_script("import sys, vecenvs.replay; assert not {'ray', 'cpprb', 'torch'} & set(sys.modules)")
 
