@@ -119,7 +119,7 @@ class RecyclingConformance(ShortRecyclingConformance):
     """All of it."""
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_any_subset_in_any_order(self, make: Make, mode: str) -> None:
+    def test_any_subset_while_workers_are_replaced(self, make: Make, mode: str) -> None:
         rng = random.Random(draw := random.randrange(2**31))
         vec = make([sampled] * N, autoreset=mode, episode_seeds=True, recycle=Recycle(episodes=1))
         root = vec.stats()["root_seed"]
