@@ -126,7 +126,8 @@ def a_worker_whose_caller_hangs_up(folder: Path, channel: Any, other: Any) -> No
 
     serve.unlink_semaphores = and_sigterm
     other.close()
-    serve.serve_worker(channel, [partial(Marking, folder, tag) for tag in range(2)], 0, Rules("same_step"), os.getppid())
+    fns = [partial(Marking, folder, tag) for tag in range(2)]
+    serve.serve_worker(channel, fns, 0, Rules("same_step"), os.getppid())
 
 
 def test_a_worker_that_ends_is_told_once_more(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,12 @@ FAULTS = [
     Fault("evaluation/episode_pool.py", "self._waiting.appendleft(number)", "self._waiting.append(0)", EVALUATE),
     Fault("evaluation/episode_pool.py", "real = slots[batch.active]", "real = slots", EVALUATE),
     Fault("evaluation/episode_pool.py", "begins(batch) | (over & self._holds)", "begins(batch)", EVALUATE),
-    Fault("evaluation/episode_pool.py", "            self._reserve(slot)\n\n    def _record", "\n    def _record", EVALUATE),
+    Fault(
+        "evaluation/episode_pool.py",
+        "     self._reserve(slot)\n\n    def _record",
+        "     pass\n\n    def _record",
+        EVALUATE,
+    ),
     Fault("evaluation/episode_pool.py", "self.errors[number] = ERROR in info", "self.errors[number] = False", EVALUATE),
     Fault("evaluation/episode_pool.py", "if self._waiting else None\n", "if False else None\n", EVALUATE),
     # make
