@@ -38,6 +38,7 @@ class EnvError(VecEnvError):
         remote_traceback: the traceback, as text, from the process where the env lives.
         errors: one EnvError for each env that failed in the same call, this one first.
         batch: the rows of the envs that did not fail, after a `step` or `reset`; otherwise None.
+        record: the file that `python -m vecenvs rerun` runs the episode again from, if the VecEnv has `record`.
     """
 
     def __init__(self, index: int, message: str, remote_traceback: str = "") -> None:
@@ -45,6 +46,7 @@ class EnvError(VecEnvError):
         self.index = index
         self.remote_traceback = remote_traceback
         self.batch: Batch | None = None
+        self.record = ""
         self._others: tuple[EnvError, ...] = ()
 
     @property
@@ -63,6 +65,15 @@ class EnvError(VecEnvError):
         if self.remote_traceback:
             text += f"\n\nTraceback from where env {self.index} lives:\n{self.remote_traceback.rstrip()}"
         return text
+
+    def tell_record(self, path: str) -> None:
+        """Add the file that the episode can be run again from.
+
+        Args:
+            path: the file.
+        """
+        self.record = path
+        self.args = (f"{self.args[0]}. {RERUN} {path}",)
 
     def tell_reset(self, remedy: Callable[[int], str]) -> None:
         """Replace the advice to call `reset([index])` by `remedy(index)`, where an env must be reset first.
@@ -116,6 +127,7 @@ _AFTER_DEATH = {
 }
 
 
+RERUN = "Run its episode again: python -m vecenvs rerun"
 _NO_MEMORY = ". If nothing else sent that signal, the memory was used up: take fewer workers, or fewer envs"
 
 
@@ -131,6 +143,7 @@ class WorkerDied(VecEnvError):
         state: "starting" (the VecEnv is not made yet), "lost", "replaced" (with on_failure="restart"), or "spent" (it
             is not replaced, because `max_restarts` have been used).
         printed: the last lines that it has printed or logged, where the VecEnv has a `log_dir`; else "".
+        records: the files that `python -m vecenvs rerun` runs its episodes again from, if the VecEnv has `record`.
     """
 
     def __init__(
@@ -148,6 +161,7 @@ class WorkerDied(VecEnvError):
         self.printed = printed
         self.indices = tuple(indices)
         self.exitcode = exitcode
+        self.records: tuple[str, ...] = ()
         self.signal = -exitcode if exitcode is not None and exitcode < 0 else None
         whose = f"worker {worker}{where} with envs {describe_indices(self.indices)}"
         if state == "starting" and exitcode == UNGUARDED:
@@ -169,6 +183,16 @@ class WorkerDied(VecEnvError):
             The new error.
         """
         return WorkerDied(self.worker, self.indices, self.exitcode, self.where, state, self.printed)
+
+    def tell_records(self, paths: Sequence[str]) -> None:
+        """Add the files that its episodes can be run again from.
+
+        Args:
+            paths: the files.
+        """
+        self.records = tuple(paths)
+        more = f" (and {len(paths) - 1} more: see .records)" if len(paths) > 1 else ""
+        self.args = (f"{self.args[0]}. {RERUN} {paths[0]}{more}",)
 
 
 WAIT_AGAIN = "Wait again for their rows, or close()"

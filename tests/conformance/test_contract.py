@@ -34,6 +34,7 @@ from vecenvs.testing.suite import (
     OrderConformance,
     OwnershipConformance,
     PatienceConformance,
+    RecordWorkerConformance,
     RecoveryConformance,
     RecyclingConformance,
     RestartConformance,
@@ -237,6 +238,7 @@ class TestRestarts(
     EvaluateWorkerConformance,
     LoadWorkerConformance,
     StartLimitWorkerConformance,
+    RecordWorkerConformance,
     TaskWorkerConformance,
 ):
     """Workers that take the places of others."""

@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-import vecenvs
+import vecenvs.backends
 from vecenvs.state import load, save
 
 N, EVERY = 4, 5

@@ -43,6 +43,10 @@ class DummyVecEnv(PoolVecEnv):
               an episode. If it raises, so does that call; the next `step_wait` or `recv` returns the rows.
             * `tasks`: called as `tasks(slot, number, info)` for the seed and the options of each episode: see
               `vecenvs.vec_env`.
+            * `record`: a folder for the records of episodes, which `python -m vecenvs rerun` runs again: see
+              docs/state.md. It needs `episode_seeds`.
+            * `record_episodes`: "failed" records the episodes in which an env has raised or its worker has died, "all"
+              every one that ends.
             * `step_timeout`: raise StepTimeout if no env of a worker finishes a step, a reset or a call for so many
               seconds. Envs in the caller's process never time out.
             * `reset_timeout`: the same of resets alone, for which `step_timeout` does not count then: those that the
@@ -138,6 +142,8 @@ class DummyVecEnv(PoolVecEnv):
             result = self._step_results.with_flags(copies(self._blank, self.num_envs), copy=self.copy)
         else:
             result = self._step_results.plain(self._blank, copy=self.copy)
+        if self._recorder is not None:
+            self._recorder.note(self._delivered, None, result[3])
         self._tally.steps += 1
         self._tally.sums = self._tally.new
         self._free = True
@@ -150,6 +156,8 @@ class DummyVecEnv(PoolVecEnv):
             return []
         self._check_free("envs", None, autoresets=False)
         self._waiting.finish_resets(self._commands.everyone, forget=False)
+        if self._recorder is not None:
+            self._recorder.note_call(range(self.num_envs), _look_into, (), {})
         if len(self._locals) == 1:
             return self._locals[0].envs()
         return [env for local in self._locals for env in local.envs()]
@@ -166,3 +174,7 @@ class DummyVecEnv(PoolVecEnv):
     def _lay_out(self) -> BatchColumns:
         space, actions = self.observation_space, self.action_space
         return BatchColumns(space, actions, self.num_envs, Allocator(), self._info_attrs)
+
+
+def _look_into(_: Any) -> None:
+    """Name a call by which a program gets the envs themselves."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import time
 import uuid
@@ -12,10 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import flatten_space
 from gymnasium.wrappers import FlattenObservation
 
-from vecenvs.make.preprocessing import Preprocessing, Source
+from vecenvs.make.env_types import find_spec
+from vecenvs.make.preprocessing import Preprocessing, Source, preprocessing
+from vecenvs.state.episode_file import Described
 from vecenvs.worker.make_envs import close_refused, describe_interface_problem
 from vecenvs.wrappers.monitor import Monitor
 from vecenvs.wrappers.results import LoadMonitorResultsError, read_header
@@ -45,7 +49,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class EnvFn:
+class EnvFn(Described):
     """Make one env of the recipe. `subrank` is its start_index + i."""
 
     recipe: Recipe
@@ -75,6 +79,23 @@ class EnvFn:
             raise
         return env
 
+    def description(self) -> dict[str, Any] | None:
+        """Describe an env of a registered id, with nothing around it but what is known here; None for any other."""
+        recipe, source = self.recipe, self.source
+        if recipe.module or recipe.wrappers or recipe.initializer is not None or not isinstance(source, EnvSpec):
+            return None
+        found = {
+            "id": source.id,
+            "env_type": type(recipe.preprocessing).__name__.lower(),
+            "wrapper_kwargs": vars(recipe.preprocessing),
+            **{name: getattr(recipe, name) for name in _DESCRIBED},
+        }
+        try:
+            plain = json.loads(json.dumps(found)) == found and gym.registry.get(source.id) == source
+        except (TypeError, ValueError):
+            return None
+        return found if plain else None
+
     def _monitor_arguments(self) -> dict[str, Any]:
         arguments = dict(self.recipe.monitor_kwargs)
         if self.recipe.monitor_dir is not None:
@@ -84,6 +105,23 @@ class EnvFn:
             if _begun_since(self.recipe.begun, path):
                 arguments["override_existing"] = False
         return arguments
+
+
+_DESCRIBED = ("env_kwargs", "flatten", "reward_scale", "seed")
+
+
+def described(description: Mapping[str, Any]) -> EnvFn:
+    """Return the function that `EnvFn.description` describes; its Monitor writes no file.
+
+    Whatever is no description raises TypeError, ValueError, KeyError or an error of Gymnasium's.
+    """
+    env_id, env_type = description["id"], description["env_type"]
+    if type(env_id) is not str or ":" in env_id:  # which would import a module
+        raise ValueError(f"{env_id!r} is no id of a registered env")
+    kwargs = {name: dict(description[name]) for name in ("env_kwargs", "wrapper_kwargs")}
+    made = preprocessing(env_type if env_type != Preprocessing.__name__.lower() else "plain", kwargs["wrapper_kwargs"])
+    rest = {name: description[name] for name in _DESCRIBED if name not in kwargs}
+    return EnvFn(Recipe(made, kwargs["env_kwargs"], **rest), find_spec(env_id), 0)
 
 
 def is_flattened(space: gym.Space[Any]) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
+from vecenvs.pool.recorder import Recorder
 from vecenvs.pool.recovery import Recovery, copied
 from vecenvs.pool.subsets import WorkerSlots, bits_of, divided, slots_in
 from vecenvs.pool.unanswered import Pending, Request, Unanswered
@@ -56,6 +57,7 @@ class Commands(Unanswered):
         self._sent = [0] * len(self.shards)  # by worker: the number of the last command that has surely been put
         self._until_reordered = _REORDER
         self._handed: dict[int, tuple[int, LastStep]] = {}  # by worker: a command, and what its successor is to return
+        self.recorder: Recorder | None = None
 
     # Sending
 
@@ -240,6 +242,8 @@ class Commands(Unanswered):
         self.without_rows.add(worker)
         self._sent[worker] = 0
         self.reviving = worker, transport
+        if self.recorder is not None:
+            self.recorder.begin_anew(self.shards[worker])
         try:
             self.recovery.on_restart([*self.shards[worker]])
         except Exception:
@@ -295,6 +299,10 @@ class Commands(Unanswered):
         If it was in a step of all envs, that step ends. `recv` returns the rows of the other workers until the next
         command for their slots.
         """
+        if self.recorder is not None:
+            asked = bits_of(s for each in self.pending[worker].values() for s in slots_in(each.left))
+            asked |= bits_of(self.shards[worker] if self.stepping is not None and worker in self.stepping else ())
+            self.recorder.lose(self.shards[worker], asked, self.ready_slots(), error)
         if self.stepping is not None and worker in self.stepping:
             if not self.recovery.lost:  # the first death in this step
                 self.split_step(other for other in range(len(self.shards)) if other not in self.stepping)

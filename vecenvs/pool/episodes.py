@@ -35,6 +35,8 @@ class Episodes:
         self._last_rows: SpaceColumns | None = None
         self._begun_before: set[int] = set()  # slots whose next first row is of a reset before `hold`
         self._held: tuple[dict[int, Any], dict[int, Any]] = ({}, {})  # seeds and options for each slot's next reset
+        self._given: dict[int, Any] | None = None  # options of resets under way, if they are recorded
+        self.options: dict[int, Any] = {}  # with which each slot's episode began, if they are recorded
 
     def begin(self, slot: int, reset_info: dict[str, Any] | None = None) -> None:
         """Record an episode whose first row has come."""
@@ -44,6 +46,9 @@ class Episodes:
         if NUMBER in info and self._root is not None:
             root = info[SEED] if info[NUMBER] == 0 else self._stream(slot).root
             self._streams[slot] = SeedStream(root, info[NUMBER])
+        if self._given is not None:
+            self.options[slot] = self._options_of(slot)
+            self._given.pop(slot, None)
         if slot in self._begun_before:
             self._begun_before.discard(slot)
         else:
@@ -93,12 +98,35 @@ class Episodes:
     def _stream(self, slot: int) -> SeedStream:
         return self._streams.get(slot) or SeedStream((self._root or 0) + slot, -1)
 
+    def keep_options(self) -> None:
+        """Keep, from now on, the options of each slot's episode."""
+        self._given = {}
+
+    def record_options(self, slots: Iterable[int], given: ResetArguments | None) -> None:
+        """Record the options that resets get, if they are kept."""
+        if self._given is not None:
+            self._given.update((slot, None if given is None else given.of(slot)[1]) for slot in slots)
+
+    def _options_of(self, slot: int) -> Any:
+        """Return the options of a slot's reset that is under way, or comes next."""
+        given = (self._given or {}).get(slot)
+        return self._held[1].get(slot) if given is None and slot not in self._begun_before else given
+
+    def next_reset(self, slot: int) -> tuple[int, int, Any]:
+        """Return the seed, the number and the options of a slot's next episode, where resets are seeded."""
+        seed = self._held[0].get(slot)
+        stream = self._stream(slot).after() if seed is None else SeedStream(seed, 0)
+        return stream.seed(slot), stream.number, self._options_of(slot)
+
     def hold(self, seeds: dict[int, Any], options: dict[int, Any], ready: Collection[int]) -> None:
         """Keep the seeds and options for the next resets: a worker that is replaced before loses those it was sent.
 
         `ready` slots have a row that has not been returned. Where it is a first row, that episode began before.
         """
         slots = {*seeds, *options}
+        if self._given is not None:
+            for slot in self._with_first_rows(ready) - self._begun_before:
+                self._given[slot] = self._options_of(slot)
         self._begun_before = (self._begun_before - slots) | (self._with_first_rows(ready) & slots)
         for held, given in zip(self._held, (seeds, options), strict=True):
             for slot in given:  # None takes back what was kept

@@ -42,6 +42,7 @@ from vecenvs.pool.episodes import Episodes
 from vecenvs.pool.finalizers import Finalizer
 from vecenvs.pool.hosts import Hosts, shares_of
 from vecenvs.pool.info_columns import InfoColumns
+from vecenvs.pool.recorder import Recorder
 from vecenvs.pool.recovery import Recovery
 from vecenvs.pool.recycling import Recycle, Recycling, check_recycle
 from vecenvs.pool.remote_calls import RemoteCalls
@@ -103,6 +104,8 @@ class CommonArguments(TypedDict, total=False):
     start_limit: tuple[int | None, float | None] | None
     work_limit: tuple[int | None, float | None] | None
     recycle: Recycle | None
+    record: str | os.PathLike[str] | None
+    record_episodes: str
 
 
 class PoolBase(VecEnv):
@@ -118,8 +121,8 @@ class PoolBase(VecEnv):
     _has_workers = True  # other than the calling process, so that one has to close them
     # The attributes that refer to memory, descriptors and processes: a closed VecEnv, which may be kept, has none.
     _parts: tuple[str, ...] = (
-        "_batch", "_calls", "_commands", "_episodes", "_infos", "_recovery", "_recycling", "_step_results", "_subsets",
-        "_tasks", "_waiting", "_workers",
+        "_batch", "_calls", "_commands", "_episodes", "_infos", "_recorder", "_recovery", "_recycling", "_step_results",
+        "_subsets", "_tasks", "_waiting", "_workers",
     )  # fmt: skip
     _caller_steps = False  # whether the calling process steps the last shard, or all of them
     _moves_workers = False  # whether the engine may replace workers that have not failed: see `Transport.moving`
@@ -155,6 +158,8 @@ class PoolBase(VecEnv):
         start_limit: tuple[int | None, float | None] | None = None,
         work_limit: tuple[int | None, float | None] | None = None,
         recycle: Recycle | None = None,
+        record: str | os.PathLike[str] | None = None,
+        record_episodes: str = "failed",
         **unknown: Any,
     ) -> None:
         self.closed = True  # until the constructor has succeeded
@@ -168,6 +173,7 @@ class PoolBase(VecEnv):
         seeded = parse_flag("episode_seeds", episode_seeds)
         root = int(np.random.SeedSequence().generate_state(1)[0] // 2) if seeded else None  # room for the slots' own
         check_choice("on_error", on_error, ("raise", "reset", "renew"))
+        folder = _parse_record(record, record_episodes, seeded=seeded)
         check_callback("tasks", tasks, "a slot, the number of its episode and an info")
         own = tuple(name for name in ("episode_seeds" * seeded, "tasks" * (tasks is not None)) if name)
         self._asynchronous = autoreset == "async"
@@ -214,6 +220,7 @@ class PoolBase(VecEnv):
         self._report = (Command.REPORT, limits.shortest / _REPORTS) if timed else None
         self._counters = dict.fromkeys(("received", "resets"), 0)
         self._last_stats: dict[str, Any] | None = None  # of a closed VecEnv
+        self._recorder: Recorder | None = None
         self._workers = workers = Workers(
             self._shards,
             self._launch,
@@ -254,6 +261,8 @@ class PoolBase(VecEnv):
                 )
             self._recycling = None if recycle is None else Recycling(recycle, workers, self._commands, self._tally)
             self._step_results.notes = not (on_episode is None and tasks is None and recycle is None)
+            if folder is not None:
+                self._begin_recording(folder, everything=record_episodes == "all")
             self._calls = RemoteCalls(self._commands, self._waiting, self._shards)
             if renews:
                 self._episodes.keep_rows()
@@ -309,6 +318,13 @@ class PoolBase(VecEnv):
         return SharedBatchColumns(
             self.observation_space, self.action_space, self.num_envs, self._info_attrs, self._wake
         )
+
+    def _begin_recording(self, folder: str, *, everything: bool) -> None:
+        if self._hosts.batched:
+            raise ValueError("record with a Batched: its envs are stepped together, so none has episodes of its own")
+        self._recorder = Recorder(folder, self._hosts.fns, self._batch, self._episodes, everything=everything)
+        self._commands.recorder = self._recorder
+        self._episodes.keep_options()
 
     # What the parts call
 
@@ -388,3 +404,11 @@ def _parse_limits(step_timeout: float | None, reset_timeout: float | None) -> Ti
         if seconds == 0:
             raise ValueError(f"{doing}_timeout must be more than 0 seconds, or None")
     return limits
+
+
+def _parse_record(record: Any, which: Any, *, seeded: bool) -> str | None:
+    """Return the folder for records of episodes."""
+    check_choice("record_episodes", which, ("failed", "all"))
+    if record is not None and not seeded:
+        raise ValueError("record needs episode_seeds=True, so that each episode can be run again by itself")
+    return None if record is None else parse_directory("record", record)

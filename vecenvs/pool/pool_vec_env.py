@@ -68,6 +68,8 @@ class PoolVecEnv(PoolBase):
             else:
                 rows = self._step_results.take(prepared, copy=self.copy)
                 if not (self._asynchronous or self._step_results.notes):
+                    if self._recorder is not None:
+                        self._recorder.note(self._delivered, None, rows[3])
                     self._tally.steps += 1
                     self._tally.sums = self._tally.new
                     self._free = True
@@ -90,9 +92,11 @@ class PoolVecEnv(PoolBase):
     def _deliver(self) -> Any:
         """Return or raise the result of a call. After an exception in here, the next step_wait or recv does that."""
         assert self._result is not None
-        self._tell_episodes()
         value, slots, resets, of_step = self._result
         failed = isinstance(value, EnvError)
+        if self._recorder is not None:
+            self._recorder.note_result(self._delivered, value, slots_in(slots))
+        self._tell_episodes()
         self._commands.forget_rows(slots)
         self._commands.begin_resets(*resets)
         if self._tasks is not None:
@@ -113,6 +117,11 @@ class PoolVecEnv(PoolBase):
             finally:
                 del value  # no cycle, over its traceback
         return value
+
+    @property
+    def _delivered(self) -> tuple[int, int]:
+        """What is another for each result."""
+        return self._tally.steps, self._counters["received"]
 
     def _tell_episodes(self) -> None:
         """Call `on_episode` for the episodes that end in a held result: once for each, whatever it raises."""
@@ -154,6 +163,9 @@ class PoolVecEnv(PoolBase):
         if seeds is not None:
             self._episodes.record_seeds(subset.slots, seeds)
             self._episodes.record_streams(subset.slots, seeds)
+        self._episodes.record_options(subset.slots, body)
+        if self._recorder is not None:
+            self._recorder.forget(subset.slots)
         self._commands.send(self._commands.numbered(Command.RESET, subset.parts, body))
         self._counters["resets"] += len(subset.slots)
 
@@ -357,7 +369,10 @@ class PoolVecEnv(PoolBase):
         self._check_open(env_calls.name_for(function))
         calls = self._calls
         if self._commands.reviving is not None:
-            return calls.call_new(self._parse_slots("call", indices).slots, function, args, kwargs)
+            slots = self._parse_slots("call", indices).slots
+            if self._recorder is not None:
+                self._recorder.note_call(slots, function, args, kwargs)
+            return calls.call_new(slots, function, args, kwargs)
         free = not calls.waiting
         try:
             self.call_async(function, indices, *args, **kwargs)
@@ -375,6 +390,8 @@ class PoolVecEnv(PoolBase):
         self._workers.check_portable(f"an argument of {what}", (args, kwargs))
         self._waiting.finish_resets(subset.bits, forget=False)
         self._calls.begin(subset.slots, function, args, kwargs)
+        if self._recorder is not None:
+            self._recorder.note_call(subset.slots, function, args, kwargs)
 
     def call_wait(self, timeout: float | None = None) -> list[Any]:
         self._check_open("call_wait")

@@ -20,6 +20,7 @@ from vecenvs.errors import VecEnvError
 from vecenvs.state.adapters import qualified
 from vecenvs.state.encoding import Decoder, Encoder, EncodingError
 from vecenvs.state.env_state import EnvState
+from vecenvs.state.packing import Packer, unpacked
 from vecenvs.vec_env import VecEnv
 
 FILE = Kind("a file that vecenvs.state.save wrote", "vecenvs-state", 1)
@@ -59,7 +60,7 @@ def save(vec: Any, path: str | os.PathLike[str], *, extra: Any = None) -> None:
     except EncodingError as exc:
         raise VecEnvError(f"the state of a wrapper cannot be saved: {exc}") from exc
     node, pickled = _extra_of(extra)
-    packer = _Packer()
+    packer = Packer()
     header = {
         "written_by": {"vecenvs": __version__, "gymnasium": gymnasium.__version__, "numpy": np.__version__,
                        "python": sys.version.split()[0]},
@@ -109,12 +110,12 @@ def load(vec: Any, path: str | os.PathLike[str], *, trusted: bool = False) -> An
         layers, names = [qualified(type(layer)) for layer in around], header["layers"]
         if layers != names:
             raise VecEnvError(f"{path!r} is of a VecEnv in the wrappers {names}, and this one is in {layers}")
-        rows = _unpacked(header["states"], data)
+        rows = unpacked(header["states"], data)
         if len(rows) != inner.num_envs:
             raise VecEnvError(f"{path!r} is of {len(rows)} envs, and this VecEnv has {inner.num_envs}")
         states = [EnvState(**{**row, "kind": header["kinds"][row["kind"]], "trusted": trusted}) for row in rows]
-        wrappers = _unpacked(header["wrappers"], data)
-        extra = Decoder(None, trusted=False).decode(_unpacked(header["extra"], data))
+        wrappers = unpacked(header["wrappers"], data)
+        extra = Decoder(None, trusted=False).decode(unpacked(header["extra"], data))
         _set(states, [*around, inner])
         for layer, node in zip(around, wrappers, strict=True):
             Decoder(layer, trusted=trusted).decode(node, layer)
@@ -183,38 +184,3 @@ def _tags(node: Any) -> Iterator[str]:
         yield node[0]
     for each in node[1:] if type(node) is list else node.values() if type(node) is dict else ():
         yield from _tags(each)
-
-
-class _Packer:
-    """Turns plain data into JSON and bytes: one block, since a file may have some thousand arrays."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self._size = 0
-
-    def packed(self, node: Any) -> Any:
-        if type(node) is list or type(node) is tuple:
-            return [self.packed(each) for each in node]
-        if type(node) is dict:
-            return {key: self.packed(each) for key, each in node.items()}
-        if isinstance(node, np.ndarray):
-            return {"@": node.dtype.str, "shape": node.shape, "at": self._put(node.tobytes())}
-        return {"@": "", "size": len(node), "at": self._put(node)} if type(node) is bytes else node
-
-    def _put(self, data: bytes) -> int:
-        at, self._size = self._size, self._size + len(data)
-        self.parts.append(data)
-        return at
-
-
-def _unpacked(node: Any, data: bytes) -> Any:
-    if type(node) is list:
-        return [_unpacked(each, data) for each in node]
-    if type(node) is not dict:
-        return node
-    if "@" not in node:
-        return {key: _unpacked(each, data) for key, each in node.items()}
-    if not node["@"]:
-        return data[node["at"] : node["at"] + node["size"]]
-    dtype, shape = np.dtype(node["@"]), tuple(node["shape"])
-    return np.frombuffer(data, dtype, int(np.prod(shape, dtype=np.int64)), node["at"]).reshape(shape).copy()

@@ -8,6 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from vecenvs.testing.envs.failing import ToyError
+
 
 class StateEnv(gymnasium.Env[Any, Any]):
     """Random walks whose rows tell all that has happened in an episode; it ends at a random step.
@@ -37,6 +39,29 @@ class StateEnv(gymnasium.Env[Any, Any]):
     def draw(self) -> int:
         """Return the next observation."""
         return int(self.np_random.integers(2**31))
+
+
+class BrittleEnv(StateEnv):
+    """The same, which fails for reasons that its seed and its actions have.
+
+    Args:
+        where: "step": any action 3 raises. "reset": any reset with a large seed does, as those of later episodes have.
+        end: the probability that a step ends the episode.
+    """
+
+    def __init__(self, where: str = "step", end: float = 0.1) -> None:
+        super().__init__(end)
+        self.where = where
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if self.where == "reset" and seed is not None and seed >= 1000:
+            raise ToyError("a large seed")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self.where == "step" and action == 3:
+            raise ToyError("action 3")
+        return super().step(action)
 
 
 class OpaqueEnv(StateEnv):

@@ -47,6 +47,7 @@ from vecenvs.testing.suite.misfits import MisfitConformance
 from vecenvs.testing.suite.on_episode import OnEpisodeConformance
 from vecenvs.testing.suite.on_error import OnErrorConformance
 from vecenvs.testing.suite.ownership import OwnershipConformance
+from vecenvs.testing.suite.records import RecordConformance, RecordWorkerConformance
 from vecenvs.testing.suite.recovery import RecoveryConformance
 from vecenvs.testing.suite.recycling import RecyclingConformance
 from vecenvs.testing.suite.rendering import RenderingConformance
@@ -80,6 +81,7 @@ class RuleConformance(
     EvaluateConformance,
     TaskConformance,
     StateConformance,
+    RecordConformance,
     IdentityConformance,
     IndexConformance,
     SubsetConformance,
@@ -122,6 +124,7 @@ class WorkerConformance(
     TaskWorkerConformance,
     LoadWorkerConformance,
     StartLimitWorkerConformance,
+    RecordWorkerConformance,
     IdentityWorkerConformance,
     RecoveryConformance,
     RecyclingConformance,

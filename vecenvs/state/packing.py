@@ -1,0 +1,44 @@
+"""Plain data (see `encoding`) as JSON, with all arrays and bytes in one block beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+class Packer:
+    """Turns plain data into JSON and bytes: one block, since a file may have some thousand arrays."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self._size = 0
+
+    def packed(self, node: Any) -> Any:
+        """Return JSON, in which arrays and bytes are places in the block."""
+        if type(node) is list or type(node) is tuple:
+            return [self.packed(each) for each in node]
+        if type(node) is dict:
+            return {key: self.packed(each) for key, each in node.items()}
+        if isinstance(node, np.ndarray):
+            return {"@": node.dtype.str, "shape": node.shape, "at": self._put(node.tobytes())}
+        return {"@": "", "size": len(node), "at": self._put(node)} if type(node) is bytes else node
+
+    def _put(self, data: bytes) -> int:
+        at, self._size = self._size, self._size + len(data)
+        self.parts.append(data)
+        return at
+
+
+def unpacked(node: Any, data: bytes) -> Any:
+    """Return plain data again, of the JSON and the block that a Packer has made."""
+    if type(node) is list:
+        return [unpacked(each, data) for each in node]
+    if type(node) is not dict:
+        return node
+    if "@" not in node:
+        return {key: unpacked(each, data) for key, each in node.items()}
+    if not node["@"]:
+        return data[node["at"] : node["at"] + node["size"]]
+    dtype, shape = np.dtype(node["@"]), tuple(node["shape"])
+    return np.frombuffer(data, dtype, int(np.prod(shape, dtype=np.int64)), node["at"]).reshape(shape).copy()
