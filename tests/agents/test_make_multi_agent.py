@@ -11,7 +11,15 @@ import pytest
 from gymnasium import spaces
 
 import vecenvs
-from vecenvs import DummyVecEnv, EnvError, MultiAgentVecEnv, SpaceMismatch, make_multi_agent, make_vec_env
+from vecenvs import (
+    DummyVecEnv,
+    EnvError,
+    MultiAgentVecEnv,
+    SpaceMismatch,
+    info_columns,
+    make_multi_agent,
+    make_vec_env,
+)
 from vecenvs.testing.envs.teams import Teams, TeamsByTurns, TeamsOfRllib
 
 
@@ -299,6 +307,24 @@ def test_turns() -> None:
     with make_multi_agent(Teams, 2, backend="dummy", seed=0) as vec:
         vec.reset()
         assert vec.action_mask is None
+
+
+def test_infos_of_agents_as_columns() -> None:
+    fns = [functools.partial(Teams, tag, dogs=0) for tag in range(3)]
+    with make_multi_agent(fns, backend="dummy", seed=0) as vec:
+        vec.reset()
+        told = 0
+        for _ in range(20):
+            infos = vec.step(zeros(vec))[3]
+            expected = [info.get("agents", {}) for info in infos]
+            by_agent = info_columns(infos)["agents"].values if any(expected) else {}
+            for agent, column in by_agent.items():
+                at = column.values["at"]
+                assert at.mask.tolist() == [agent in own for own in expected]
+                assert at.values.tolist() == [own.get(agent, {"at": 0})["at"] for own in expected]
+                assert at.values.dtype == np.int64
+                told += 1
+        assert told
 
 
 def test_a_worker_that_dies() -> None:
