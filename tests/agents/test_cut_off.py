@@ -52,12 +52,11 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "reset": lambda vec: vec.reset([1]),
     "flat": lambda vec: vec.flat().step(ZEROS.ravel()),
 }
+LONG = ("recv", "reset", "flat")
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
-@pytest.mark.parametrize(
-    "call", [call if call == "step" else pytest.param(call, marks=pytest.mark.long) for call in CALLS]
-)
+@pytest.mark.parametrize("call", ["step", *(pytest.param(name, marks=pytest.mark.long) for name in LONG)])
 def test_calls_that_are_cut_off(call: str, mode: str) -> None:
     stride = 101  # from a random one on, so that all have their turn
     with make_multi_agent(
