@@ -25,7 +25,7 @@ IDS = [
     "LunarLander-v3",
     "BipedalWalker-v3",
 ]
-WAYS = {"state": "state", "replay": "replay, with `episode_seeds`", "": "restart only"}
+WAYS = {"state": "exact state", "replay": "replay, with `episode_seeds`", "": "restart only"}
 
 
 def played(vec: vecenvs.VecEnv, steps: int, seed: int) -> bytes:
@@ -56,7 +56,7 @@ def row_of(env_id: str) -> str:
 
 
 def table() -> str:
-    return "\n| env | goes on bit for bit by |\n|---|---|\n" + "".join(map(row_of, IDS)) + "\n"
+    return "\n| env | class |\n|---|---|\n" + "".join(map(row_of, IDS)) + "\n"
 
 
 if __name__ == "__main__":

@@ -231,6 +231,20 @@ def test_several_agents(path: Path) -> None:
             assert_same(found[:3], expected[:3], "rows")
 
 
+def test_a_slot_with_an_unanswered_command(path: Path) -> None:
+    """Nothing is written, and nothing is loaded; the row comes."""
+    with made() as vec:
+        vec.reset()
+        save(vec, path)
+        data = path.read_bytes()
+        vec.venv.send([0], [1])
+        for call in (save, load):
+            with pytest.raises(vecenvs.AlreadySteppingError, match="while envs 1 have a command: recv first"):
+                call(vec, path)
+        assert path.read_bytes() == data
+        assert vec.venv.recv().indices.tolist() == [1]
+
+
 def test_what_cannot_be_saved(path: Path) -> None:
     class Odd(vecenvs.VecEnvWrapper):
         numbers = None
@@ -244,3 +258,30 @@ def test_what_cannot_be_saved(path: Path) -> None:
         with pytest.raises(TypeError, match="take a VecEnv, not 3"):
             save(3, path)
     assert not path.exists()
+
+
+def test_monitor_files_end_where_they_did(path: Path, tmp_path: Path) -> None:
+    """By `load`, not by `set_state`; another file is as it was."""
+
+    def make(name: str = "0") -> vecenvs.VecEnv:
+        fns = [partial(vecenvs.Monitor, CountingEnv(length=3), tmp_path / name, override_existing=False)]
+        return vecenvs.DummyVecEnv(fns)
+
+    with make() as vec:
+        vec.reset()
+        for _ in range(8):
+            vec.step([0])
+        save(vec, path)
+        states, whole = vec.get_state(), (tmp_path / "0.monitor.csv").read_bytes()
+        for _ in range(8):
+            vec.step([0])
+        longer = (tmp_path / "0.monitor.csv").read_bytes()
+        vec.set_state(states)
+        assert (tmp_path / "0.monitor.csv").read_bytes() == longer != whole
+    with make() as vec:
+        load(vec, path)
+        assert (tmp_path / "0.monitor.csv").read_bytes() == whole
+        vec.step([0])
+    assert len((tmp_path / "0.monitor.csv").read_text().splitlines()) == len(whole.splitlines()) + 1
+    with make("other") as vec:
+        load(vec, path)

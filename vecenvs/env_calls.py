@@ -132,4 +132,24 @@ def render(env: Any) -> Any:
     return env.render()
 
 
+_WRITER = ("vecenvs.wrappers.results_writer", "ResultsWriter")
+
+
+def writers_of(layer: Any) -> list[Any]:
+    """Return what writes the monitor file of a Monitor or VecMonitor: one, or none."""
+    writer = getattr(layer, "__dict__", {}).get("results_writer")
+    return [writer] if class_name(type(writer)) == _WRITER else []
+
+
+def file_lengths(env: Any) -> dict[str, int]:
+    """Return the lengths of the env's monitor files, by their paths."""
+    return {writer.path: writer.length for layer in layers(env) for writer in writers_of(layer)}
+
+
+def cut_files(env: Any, lengths: dict[str, int]) -> None:
+    """Remove what the env's monitor files have beyond these lengths."""
+    for writer in [writer for layer in layers(env) for writer in writers_of(layer)]:
+        writer.cut(lengths.get(writer.path))
+
+
 READS = frozenset({get_attr, has_attr, env_is_wrapped, render, mark_as_reset})  # they change no env

@@ -16,6 +16,7 @@ import numpy as np
 
 from vecenvs._version import __version__
 from vecenvs.array_file import ArrayFile, ArrayFileError, Kind, write
+from vecenvs.env_calls import cut_files, file_lengths, writers_of
 from vecenvs.errors import VecEnvError
 from vecenvs.state.adapters import qualified
 from vecenvs.state.encoding import Decoder, Encoder, EncodingError
@@ -60,6 +61,7 @@ def save(vec: Any, path: str | os.PathLike[str], *, extra: Any = None) -> None:
     except EncodingError as exc:
         raise VecEnvError(f"the state of a wrapper cannot be saved: {exc}") from exc
     node, pickled = _extra_of(extra)
+    files = [*inner.call(file_lengths, None), *({w.path: w.length for w in writers_of(layer)} for layer in around)]
     packer = Packer()
     header = {
         "written_by": {"vecenvs": __version__, "gymnasium": gymnasium.__version__, "numpy": np.__version__,
@@ -68,6 +70,7 @@ def save(vec: Any, path: str | os.PathLike[str], *, extra: Any = None) -> None:
         "kinds": kinds,
         "states": packer.packed(rows),
         "wrappers": packer.packed(wrappers),
+        "files": {path: length for each in files for path, length in each.items()},
         "extra": packer.packed(node),
     }  # fmt: skip
     path = os.fsdecode(path)
@@ -119,6 +122,7 @@ def load(vec: Any, path: str | os.PathLike[str], *, trusted: bool = False) -> An
         _set(states, [*around, inner])
         for layer, node in zip(around, wrappers, strict=True):
             Decoder(layer, trusted=trusted).decode(node, layer)
+        _cut(header["files"], around, inner)
         return extra if pickled is None else pickle.loads(pickled)
     except (VecEnvError, OSError):
         raise
@@ -126,6 +130,16 @@ def load(vec: Any, path: str | os.PathLike[str], *, trusted: bool = False) -> An
         raise VecEnvError(f"{exc}{_before(path)}") from exc
     except Exception as exc:  # a file may have anything in it
         raise VecEnvError(f"{path!r} does not fit: {type(exc).__name__}: {str(exc)[:500]}{_before(path)}") from exc
+
+
+def _cut(lengths: dict[str, int], around: list[Any], inner: Any) -> None:
+    """Let monitor files end where they ended at the save."""
+    if not all(type(length) is int and length >= 0 for length in lengths.values()):
+        raise ValueError("the length of a file is none")
+    if lengths:
+        inner.call(cut_files, None, lengths)
+    for writer in [writer for layer in around for writer in writers_of(layer)]:
+        writer.cut(lengths.get(writer.path))
 
 
 def _set(states: list[EnvState], layered: list[Any]) -> None:

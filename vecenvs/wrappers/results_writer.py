@@ -81,6 +81,20 @@ class ResultsWriter:
         self._rows.writerow(episode)
         self._file.flush()
 
+    @property
+    def length(self) -> int:
+        """The bytes that the file has."""
+        return os.path.getsize(self.path)
+
+    def cut(self, length: int | None) -> None:
+        """Remove what the file has beyond a length: rows that a run has written after its last save.
+
+        Args:
+            length: the length; None for all of it.
+        """
+        if length is not None and length < self.length:
+            self._file.truncate(length)
+
     def close(self) -> None:
         """Close the file. May be called again."""
         self._file.close()

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Discrete
 from gymnasium.wrappers import TimeLimit
 
 from vecenvs.backends.dummy import DummyVecEnv
@@ -27,6 +29,26 @@ MODES = ["same_step", "next_step", "async", "disabled"]
 def limited(make_env: Any = StateEnv, length: int = 9, **kwargs: Any) -> Any:
     """Return an env in a wrapper that has a state, too."""
     return TimeLimit(make_env(**kwargs), length)
+
+
+def newer() -> Any:
+    """Return an env of the same class, whose states have another form."""
+    vars_of_class = {"state_version": 2, "__module__": StateEnv.__module__, "__qualname__": StateEnv.__qualname__}
+    return limited(type("StateEnv", (StateEnv,), vars_of_class))
+
+
+def narrower() -> Any:
+    """Return an env of the same class with another action space."""
+    env = limited()
+    env.unwrapped.action_space = Discrete(3)
+    return env
+
+
+def named() -> Any:
+    """Return an env of the same class that was registered under an id."""
+    env = limited()
+    env.unwrapped.spec = EnvSpec("Other-v3", "toys:StateEnv")
+    return env
 
 
 def sampled() -> SampledEnv:
@@ -206,6 +228,8 @@ class StateConformance(Conformance):
         vec.send([0], [2])
         with pytest.raises(AlreadySteppingError):
             vec.get_state()
+        with pytest.raises(AlreadySteppingError, match=r"set_state while envs 2 have a command: recv first"):
+            vec.set_state(vec.get_state([0]), [2])
         assert len(vec.get_state([0])) == 1
         vec.recv()
 
@@ -226,8 +250,11 @@ class StateConformance(Conformance):
                 "autoreset is disabled, in the state it is same_step",
             ),
             (lambda make: make([limited] * 2, episode_seeds=True), "episode_seeds is True, in the state it is False"),
+            (lambda make: make([newer] * 2), "state_version is 2, in the state it is None"),
+            (lambda make: make([narrower] * 2), r"action space is Discrete\(3\), in the state it is Discrete\(4\)"),
+            (lambda make: make([named] * 2), "id is Other-v3, in the state it is None"),
         ],
-        ids=["class", "mode", "seeds"],
+        ids=["class", "mode", "seeds", "version", "space", "id"],
     )
     def test_the_state_of_another_kind(self, make: Make, wrong: Any, message: str) -> None:
         vec = make([limited] * 2)
