@@ -32,8 +32,6 @@ from vecenvs.testing.suite import (
     MisfitConformance,
     OnErrorConformance,
     OrderConformance,
-    OwnershipConformance,
-    PatienceConformance,
     RecordWorkerConformance,
     RecoveryConformance,
     RecyclingConformance,
@@ -91,17 +89,7 @@ class TestRules(OnConfigurations, RuleConformance):
     matrix = "plain"
 
 
-class Mixed(
-    RowConformance,
-    AutoresetConformance,
-    OwnershipConformance,
-    AttributeConformance,
-    InfoConformance,
-    ErrorConformance,
-    InterruptConformance,
-    LifecycleConformance,
-    PatienceConformance,
-):
+class Mixed(RowConformance, AutoresetConformance, InfoConformance, InterruptConformance):
     """Rules for several envs, of which some may live in the caller's process and some in others.
 
     The other rules are for a single value: checks of arguments and actions, and what one env may return.
