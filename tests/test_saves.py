@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
-import subprocess
-import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,38 +18,21 @@ from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv
 from vecenvs.testing.envs.states import OpaqueEnv, StateEnv
 
-SCRIPT = Path(__file__).parent / "scripts" / "saved_run.py"
-
-
-def started(folder: Path, backend: str, steps: int, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-    command = [sys.executable, str(SCRIPT), str(folder), backend, str(steps)]
-    return subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, text=True)
+SCRIPTS = Path(__file__).parent / "scripts"
 
 
 @pytest.mark.parametrize(
-    ("backend", "kills"),
-    [("dummy", 3), ("subproc", 3)]
-    + [pytest.param(name, 20, marks=[pytest.mark.long, pytest.mark.timeout(600)]) for name in ("dummy", "subproc")],
+    ("engine", "kills"),
+    [("dummy", 2), ("fork", 3)]
+    + [
+        pytest.param(name, 20, marks=[pytest.mark.long, pytest.mark.timeout(600)])
+        for name in ("dummy", "fork", "spawn", "caller")
+    ],
 )
-def test_killed_at_any_step(backend: str, kills: int, tmp_path: Path) -> None:
-    """A run that is killed again and again, and goes on from its last save on either engine, ends as another one."""
-    steps = 40 * kills
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    whole.mkdir(), killed.mkdir()
-    with started(whole, "dummy", steps) as process:
-        expected = process.communicate()[0].split()[-1]
-    for _ in range(kills):
-        with started(killed, random.choice(["dummy", backend]), steps, subprocess.PIPE) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            for _ in range(random.randrange(1, 40)):
-                process.stdout.readline()
-                process.stdin.write("\n")
-                process.stdin.flush()
-            time.sleep(random.choice([0.0, 0.001, 0.003, 0.01]))
-            process.kill()
-    with started(killed, backend, steps) as process:
-        assert process.communicate()[0].split()[-1] == expected
+def test_killed_at_any_step(engine: str, kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is killed again and again, and goes on from its last save, ends as another one."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    importlib.import_module("random_kills").kill_and_go_on(engine, kills, random.Random(), tmp_path)
 
 
 def made(wrapped: bool = True, n: int = 3, **common: Any) -> vecenvs.VecEnv:

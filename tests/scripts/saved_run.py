@@ -1,4 +1,4 @@
-"""Run some steps, saving now and then, from the last save on: `saved_run.py FOLDER BACKEND STEPS`.
+"""Run some steps, saving now and then, from the last save on: `saved_run.py FOLDER ENGINE STEPS`.
 
 Prints the number of each step, and reads a line before the next one.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,19 +20,27 @@ import vecenvs.backends
 from vecenvs.state import load, save
 
 N, EVERY = 4, 5
-WORKERS = {"dummy": {}, "subproc": {"num_workers": 2, "start_method": "fork"}}
+ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
+    "dummy": ("dummy", {}),
+    "fork": ("subproc", {"num_workers": 2, "start_method": "fork"}),
+    "spawn": ("subproc", {"num_workers": 3, "start_method": "spawn"}),
+    "caller": ("subproc", {"num_workers": 2, "start_method": "fork", "caller_steps": True}),
+    "ray": ("ray", {"num_workers": 2}),
+    "ray-1": ("ray", {"num_workers": 1}),
+    "mpi": ("mpi", {}),
+}
 
 
 def env(file: Path) -> gymnasium.Env[Any, Any]:
     return vecenvs.Monitor(gymnasium.make("CartPole-v1", max_episode_steps=30), file, override_existing=False)
 
 
-def make(folder: Path, backend: str) -> vecenvs.VecEnv:
-    kwargs: dict[str, Any] = WORKERS.get(backend, {"num_workers": 2})
+def make(folder: Path, engine: str) -> vecenvs.VecEnv:
+    backend, kwargs = ENGINES[engine]
     fns = [partial(env, folder / f"{slot}") for slot in range(N)]
-    vec = vecenvs.VecMonitor(
-        vecenvs.backends.backend_class(backend)(fns, **kwargs), folder / "all", override_existing=False
-    )
+    vec = vecenvs.backends.backend_class(backend)(fns, **kwargs)
+    warnings.simplefilter("ignore", UserWarning)  # of two kinds of Monitors
+    vec = vecenvs.VecMonitor(vec, folder / "all", override_existing=False)
     return vecenvs.VecNormalize(vecenvs.VecFrameStack(vec, 3))
 
 
@@ -41,10 +50,10 @@ def episodes_in(folder: Path) -> str:
     return repr([[line.split(",")[:2] for line in file.read_text().splitlines()[1:]] for file in files])
 
 
-def run(folder: Path, backend: str, steps: int) -> str:
+def run(folder: Path, engine: str, steps: int) -> str:
     """Return a checksum of all rows since the first step."""
     path = folder / "run.npz"
-    with make(folder, backend) as vec:
+    with make(folder, engine) as vec:
         if path.exists():
             at, rng, rows, obs = load(vec, path)
         else:

@@ -63,5 +63,19 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, monke
     assert _equal(example.main([stopped, "--total-timesteps", "2560", "--backend", "subproc"]), whole)
 
 
+def test_a_run_in_one_file_that_was_stopped_ends_with_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped after an update that is not saved, twice, and gone on with on another engine."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    example = load("cleanrl_resume")
+    length = ["--total-timesteps", "3072"]
+    whole = example.main([str(tmp_path / "whole.npz"), "--backend", "dummy", *length])
+    stopped = [str(tmp_path / "stopped.npz"), *length]
+    for backend, last in (("dummy", 3), ("subproc", 5)):
+        assert not _equal(example.main([*stopped, "--backend", backend], last), whole)
+    assert _equal(example.main([*stopped, "--backend", "subproc"]), whole)
+
+
 def _equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(value, other[name]) for name, value in one.items())

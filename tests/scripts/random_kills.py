@@ -1,0 +1,55 @@
+"""Kill a run with SIGKILL at random steps, again and again: `random_kills.py ENGINE KILLS`.
+
+Each time `saved_run.py` goes on from its last save, with this engine or another number of workers. At the end its rows,
+and its monitor files, are those of a run that nobody has killed. Prints a seed first, which a third argument repeats.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SCRIPT = Path(__file__).parent / "saved_run.py"
+EVERY = 20  # at most so many steps until a kill
+
+
+def started(folder: Path, engine: str, steps: int, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, str(SCRIPT), str(folder), engine, str(steps)]
+    return subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, text=True)
+
+
+def whole(folder: Path, engine: str, steps: int) -> str:
+    """Return the checksum of a run from its last save on, or from its beginning."""
+    with started(folder, engine, steps) as process:
+        return process.communicate()[0].split()[-1]
+
+
+def kill_and_go_on(engine: str, kills: int, rng: random.Random, folder: Path) -> int:
+    """Return the number of steps, once both runs have ended in the same way; AssertionError if they have not."""
+    steps = EVERY * kills
+    for _ in range(kills):
+        with started(folder / "killed", rng.choice([engine, engine, "dummy"]), steps, subprocess.PIPE) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            for _ in range(rng.randrange(1, EVERY)):
+                process.stdout.readline()
+                process.stdin.write("\n")
+                process.stdin.flush()
+            time.sleep(rng.choice([0.0, 0.0005, 0.002, 0.01]))
+            process.kill()
+    found, expected = whole(folder / "killed", engine, steps), whole(folder / "whole", "dummy", steps)
+    assert found == expected, f"{engine}: {found} after kills, {expected} without"
+    return steps
+
+
+if __name__ == "__main__":
+    seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.randrange(2**31)
+    sys.stdout.write(f"seed {seed}\n")
+    with tempfile.TemporaryDirectory() as place:
+        done = kill_and_go_on(sys.argv[1], int(sys.argv[2]), random.Random(seed), Path(place))
+    sys.stdout.write(f"{sys.argv[1]}: {sys.argv[2]} kills in {done} steps, and the same rows\n")
