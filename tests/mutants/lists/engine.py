@@ -141,7 +141,7 @@ FAULTS = [
     Fault("transport/leader.py", "always=True)", "always=False)", NODE),
     Fault("transport/remote.py", "_member.inbox.popleft()\n", "_member.inbox.pop()\n", NODE),
     Fault("transport/frames.py", "(count, *array", "(len(self._shards), *array", "tests/test_packed.py"),
-    Fault("transport/frames.py", "batch.flags, *batch.info_marks]", "batch.flags]", "tests/test_packed.py"),
+    Fault("transport/frames.py", "batch.latency, *batch.info_marks]", "batch.latency]", "tests/test_packed.py"),
     Fault(
         "transport/remote.py",
         "        except ConnectionError:\n            raise\n",
