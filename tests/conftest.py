@@ -206,6 +206,20 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
         "subproc": [workers("subproc", 2, "threads", start_method="fork", concurrency="threads")],
         OTHERS: [],
     },
+    "threads elsewhere": {
+        **NO_OTHERS,
+        "subproc": [
+            workers("subproc", 2, f"threads-{method}", start_method=method, concurrency="threads")
+            for method in ("forkserver", "spawn")
+        ],
+    },
+    "coroutines elsewhere": {
+        **NO_OTHERS,
+        "subproc": [
+            workers("subproc", 2, f"asyncio-{method}", start_method=method, concurrency="asyncio")
+            for method in ("forkserver", "spawn")
+        ],
+    },
     "threads of workers": {
         **NO_OTHERS,
         "subproc": [workers("subproc", 2, "threads", start_method="fork", concurrency="threads")],

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import pytest
 from conftest import Configuration
+from waiting_rules import Coroutines, WaitingRows, WaitingRules
 
 from vecenvs.testing.suite import (
     AftermathConformance,
-    AgentsConformance,
-    AutoresetConformance,
     DeathConformance,
     EpisodeSeedWorkerConformance,
     OrderConformance,
     RecoveryConformance,
     RestartConformance,
-    RowConformance,
-    RuleConformance,
-    ScheduleConformance,
-    SizeConformance,
     SizeWorkerConformance,
     TimeoutConformance,
-    TrajectoryConformance,
 )
 
 
@@ -32,62 +26,32 @@ class OnConfigurations:
         self.make_vec = configuration.make_vec
 
 
-class Waiting(
-    OnConfigurations,
-    TrajectoryConformance,
-    RuleConformance,
-    ScheduleConformance,
-    SizeConformance,
-    AgentsConformance,
-):
-    """What holds of every engine, for single envs that have arrays of their own."""
-
-    test_envs_that_share_their_buffers = None
-    test_batched_envs_and_wrong_arguments = None
-    test_wrong_arguments = None
-    test_batched_envs = None
-    test_tasks_of_batched_envs = None
-    test_tasks_and_wrong_arguments = None
-    test_batched_envs_that_reset_themselves = None
-    test_what_env_functions_share = None
-    test_a_batched_env_ends_the_episodes_of_all_its_envs = None
-    test_a_batched_env_has_none = None
-    test_a_batched_env_that_raises_too_often = None
-    test_a_batched_env_whose_reset_raises = None
-    test_evaluate_of_batched_envs = None
-    test_envs_are_told_of_their_worker = None  # in the caller's process only while they are made
-
-
-class Rows(AutoresetConformance):
-    """Rows, and when they come."""
-
-    test_shapes_and_types_of_a_step = RowConformance.test_shapes_and_types_of_a_step
-    test_schedules = ScheduleConformance.test_schedules
-
-
-class TestThreads(Waiting):
+class TestThreads(OnConfigurations, WaitingRules):
     """Envs in threads."""
 
     matrix = "threads"
-    short = Rows
+    short = WaitingRows
 
 
-class TestCoroutines(Waiting):
+class TestCoroutines(OnConfigurations, Coroutines, WaitingRules):
     """Envs of coroutines."""
 
     matrix = "asyncio"
-    short = Rows
-    # These envs do not await the gate that they wait for.
-    test_async_rows_during_a_reset = None
-    test_rows_that_repeat_are_the_callers_own = None
-    # This one replaces a coroutine by a function.
-    test_a_step_that_a_call_exchanges = None
-    # Episodes of coroutines are not replayed; these envs' methods are attributes, which no state can have.
-    test_a_call_in_an_episode_that_is_replayed = None
-    test_an_episode_is_replayed = None
-    test_another_vec_env_goes_on = None
-    test_verify_changes_nothing = None
-    test_verify_finds_what_a_state_lacks = None
+    short = WaitingRows
+
+
+@pytest.mark.long
+class TestThreadsElsewhere(OnConfigurations, WaitingRows):
+    """Envs in threads of workers that begin in other ways."""
+
+    matrix = "threads elsewhere"
+
+
+@pytest.mark.long
+class TestCoroutinesElsewhere(OnConfigurations, Coroutines, WaitingRows):
+    """Envs of coroutines in workers that begin in other ways."""
+
+    matrix = "coroutines elsewhere"
 
 
 class Workers(

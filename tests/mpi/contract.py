@@ -7,12 +7,14 @@ from typing import Any
 
 from envpool_rules import EnvPoolRules, EnvPoolWorkerRules
 from mpi4py import MPI
+from waiting_rules import AsCoroutines, InThreads, WaitingRules
 
 from vecenvs.backends.mpi import MpiVecEnv
 from vecenvs.cpus import usable_cores
 from vecenvs.pool.hosts import Hosts
 from vecenvs.testing.suite import (
     BatchedConformance,
+    Conformance,
     DeathConformance,
     LifecycleConformance,
     ScheduleConformance,
@@ -53,6 +55,21 @@ class TestEnvPool(EnvPoolRules, EnvPoolWorkerRules):
 
     def cores(self, num_workers: int) -> int:
         return max(1, usable_cores() // num_workers)
+
+
+class MadeHere(Conformance):
+    """Comes last: makes the VecEnv."""
+
+    def make_vec(self, env_fns: Any, **common: Any) -> MpiVecEnv:
+        return make(env_fns, **common)
+
+
+class TestWaitingThreads(InThreads, WaitingRules, MadeHere):
+    """Envs that wait, in threads."""
+
+
+class TestWaitingCoroutines(AsCoroutines, WaitingRules, MadeHere):
+    """Envs that wait, as coroutines."""
 
 
 class TestContract(WorkerConformance):

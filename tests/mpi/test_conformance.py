@@ -24,6 +24,11 @@ LONG = [
     pytest.param("mpich", 3, "messages", "TestWorlds", marks=pytest.mark.long),
     *(pytest.param(mpi, ranks, "auto", "TestWorlds", marks=pytest.mark.long) for mpi in MPIS for ranks in (2, 5)),
     *(pytest.param(mpi, 3, "auto", part, marks=pytest.mark.long) for part in WHOLE for mpi in MPIS),
+    *(
+        pytest.param("openmpi", 3, way, f"{kind} --part {part}/5", marks=pytest.mark.long)
+        for way, kind in zip(TRANSPORTS, ("TestWaitingThreads", "TestWaitingCoroutines"), strict=True)
+        for part in range(5)
+    ),
     *(pytest.param("openmpi", 3, way, "TestEnvPool", marks=[pytest.mark.long, ENVPOOL]) for way in TRANSPORTS),
 ]
 RELEASE = [

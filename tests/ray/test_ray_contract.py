@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from envpool_rules import EnvPoolRules, EnvPoolWorkerRules
 from ray_session import EXEMPT, OPTIONS, ray_session  # noqa: F401
+from waiting_rules import AsCoroutines, InThreads, WaitingRules
 
 from vecenvs.backends.ray import RayVecEnv
 from vecenvs.pool.hosts import Hosts
@@ -82,6 +83,19 @@ class TestConnections(OnRay, WorkerConformance):
     @pytest.fixture(autouse=True)
     def no_leader(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(leaders, "LEAST", 1000)  # workers of a node
+
+
+@pytest.mark.long
+class TestWaitingThreads(InThreads, WaitingRules, OnRay):
+    """Envs that wait, in threads of actors on this node."""
+
+
+@pytest.mark.long
+class TestWaitingCoroutines(AsCoroutines, WaitingRules, OnRay):
+    """Envs that wait, as coroutines of actors, as between nodes."""
+
+    transport = way = "messages"
+    gathers = True
 
 
 @pytest.mark.long

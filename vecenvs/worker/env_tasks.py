@@ -152,4 +152,5 @@ class EnvTasks(Runner):
         """Go on without a coroutine that has gone on in spite of its cancellation."""
         if not job.over:
             self.abandoned.add(job.local)
+            self.hanging += 1
             self._finish(job, None)

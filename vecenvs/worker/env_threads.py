@@ -75,6 +75,7 @@ class EnvThreads(Runner):
                     continue
                 old = self._queues.pop(job.local)
                 self.abandoned.add(job.local)
+                self.hanging += 1
                 with contextlib.suppress(queue.Empty):
                     while True:
                         self._queue_of(job.local).put(old.get_nowait())

@@ -98,6 +98,7 @@ class Runner(abc.ABC):
     def __init__(self, first: int, limits: TimeLimits, work: WorkShare) -> None:
         self.flush: Callable[[], object] = list  # does nothing
         self.abandoned: set[int] = set()
+        self.hanging = 0  # abandoned envs that go on
         self._first = first
         self._limits = {what: limit for what, limit in limits._asdict().items() if limit < math.inf}
         self._tick = min([0.1, *(limit / 8 for limit in self._limits.values())])
@@ -214,6 +215,8 @@ class Runner(abc.ABC):
         first = self._claim(job)
         if first:
             job.deliver(job, self._too_late(job) if job.late else outcome)
+        else:
+            self.hanging -= 1
         return first
 
     def _too_late(self, job: Job) -> Raised:

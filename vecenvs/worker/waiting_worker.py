@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 import time
 from collections import deque
@@ -10,6 +12,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.errors import VecEnvError
 from vecenvs.transport.protocol import (
     Answer,
     Command,
@@ -31,6 +34,9 @@ from vecenvs.worker.load import Load, resident_bytes
 from vecenvs.worker.outcomes import Job, Runner, check_time, outcome_of
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.worker import Answering, Worker
+
+HANGING = 75  # the exit code of a worker of which too many envs hang
+_log = logging.getLogger("vecenvs")
 
 Take = Callable[[dict[int, Any]], None]  # is given outcomes, by env, that have come together
 
@@ -85,6 +91,7 @@ class WaitingWorker(Worker):
         self._remake = remake
         self._runner = runner
         self._restarts = rules.restarts
+        self._most_hanging = max(1, len(envs) // 4)
         self._late = 0  # envs whose episodes have ended since they were too late
         self._writing = threading.Lock()
         self._ended: deque[tuple[Take, int, Any]] = deque()  # outcomes that have not been written
@@ -164,6 +171,8 @@ class WaitingWorker(Worker):
         """Begin the work of some envs. `take` gets the outcomes as they come."""
 
         def deliver(job: Job, outcome: Any) -> None:
+            if job.late:
+                self._leave_hanging()
             if not (job.late and self._goes_on(job.local, limited, outcome.exc, works[job.local], take)):
                 self._ended.append((take, job.local, outcome))
 
@@ -188,6 +197,12 @@ class WaitingWorker(Worker):
         self._begin([local], {local: work}, take, "reset")
         return True
 
+    def _leave_hanging(self) -> None:
+        """End this process, which another one replaces, if too many of its envs hang and there are restarts."""
+        if self._remote and self._restarts and self._runner.hanging > self._most_hanging:
+            _log.warning("%d of this worker's envs hang, and cannot be ended: it ends itself", self._runner.hanging)
+            os._exit(HANGING)
+
     def _with_env(self, local: int, work: Callable[[], Any]) -> Callable[[], Any]:
         """Return work of an env, before which another one is made if that one goes on by itself."""
         if local not in self._runner.abandoned:
@@ -195,6 +210,11 @@ class WaitingWorker(Worker):
 
         def work_on_new() -> Any:
             envs = self.env_shard.envs
+            if self._runner.hanging > self._most_hanging:
+                raise VecEnvError(
+                    f"env {self._first + local} hangs, as do {self._runner.hanging - 1} others of its worker's "
+                    f"{len(envs)}: so many are not made anew. on_failure='restart' replaces such a worker process"
+                )
             env = self._remake(local, Unmade(envs[local]))
             check_time()
             envs[local] = env
