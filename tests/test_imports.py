@@ -43,7 +43,7 @@ BUDGETS = {
     ROOT_FILES: 2_182,
     "batch _native": 2_205,
     "transport": 2_615,
-    "worker": 6_184,
+    "worker": 6_209,
     "state": 1_279,
     "pool": 4_989,
     "backends": 3_931,
