@@ -43,6 +43,7 @@ FACES = {
     "bench": ["rich>=13.0", "matplotlib>=3.8", "psutil>=5.9"],
     "sb3": ["stable-baselines3>=2.9"],
     "video": ["imageio-ffmpeg>=0.5", "moviepy>=2.0"],  # what Gymnasium's and SB3's recorders write files with
+    "minari": ["minari[hdf5]>=0.5"],  # what VecRecorder writes
     "replay": ["cpprb>=11.0", *BACKENDS["ray"]],
 }
 USERS = {**ENVS, **BACKENDS, **FACES}
@@ -67,6 +68,7 @@ TEST = [
     *FACES["bench"],
     *FACES["sb3"],
     *FACES["video"],
+    *(f"{requirement}; python_version >= '3.11'" for requirement in FACES["minari"]),
     *BACKENDS["mpi"],
     *BACKENDS["ray"],
     *ENVS["classic-control"],

@@ -25,8 +25,8 @@ DEEP = {
     "vecenvs.batch.info_arrays": "info_columns",
     "vecenvs.evaluation": "Evaluation evaluate",
     "vecenvs.views": "as_gymnasium as_pfrl as_sb3 as_tianshou from_gymnasium",
-    "vecenvs.wrappers": "Monitor VecCheckNan VecExtractDictObs VecFrameStack VecMonitor VecNormalize VecTransposeImage "
-    "VecVideoRecorder",
+    "vecenvs.wrappers": "Monitor VecCheckNan VecExtractDictObs VecFrameStack VecMonitor VecNormalize VecRecorder "
+    "VecTransposeImage VecVideoRecorder",
 }
 
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # the names below for type checkers and editors
         VecJax,
         VecMonitor,
         VecNormalize,
+        VecRecorder,
         VecTorch,
         VecTransposeImage,
         VecVideoRecorder,
@@ -85,6 +86,7 @@ __all__ = [
     "VecJax",
     "VecMonitor",
     "VecNormalize",
+    "VecRecorder",
     "VecTorch",
     "VecTransposeImage",
     "VecVideoRecorder",
@@ -124,7 +126,7 @@ __getattr__, __dir__ = at_first_use(
         "vecenvs.vec_env": "Batch VecEnv",
         "vecenvs.views": "as_gymnasium as_pfrl as_sb3 as_tianshou from_gymnasium",
         "vecenvs.wrappers": "Monitor VecCheckNan VecExtractDictObs VecFrameStack VecJax VecMonitor VecNormalize "
-        "VecTorch VecTransposeImage VecVideoRecorder",
+        "VecRecorder VecTorch VecTransposeImage VecVideoRecorder",
         "vecenvs.wrappers.base": "VecEnvWrapper",
     },
 )

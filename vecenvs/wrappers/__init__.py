@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # the names below for type checkers and editors
     from vecenvs.wrappers.vec_frame_stack import VecFrameStack
     from vecenvs.wrappers.vec_monitor import VecMonitor
     from vecenvs.wrappers.vec_normalize import VecNormalize
+    from vecenvs.wrappers.vec_recorder import VecRecorder
     from vecenvs.wrappers.vec_rows import VecRowsWrapper
     from vecenvs.wrappers.vec_statistics import MergeOverRanks
     from vecenvs.wrappers.vec_torch import VecJax, VecTorch
@@ -40,6 +41,7 @@ __all__ = [
     "VecJax",
     "VecMonitor",
     "VecNormalize",
+    "VecRecorder",
     "VecRowsWrapper",
     "VecTorch",
     "VecTransposeImage",
@@ -64,6 +66,7 @@ __getattr__, __dir__ = at_first_use(
         "vecenvs.wrappers.vec_frame_stack": "VecFrameStack",
         "vecenvs.wrappers.vec_monitor": "VecMonitor",
         "vecenvs.wrappers.vec_normalize": "VecNormalize",
+        "vecenvs.wrappers.vec_recorder": "VecRecorder",
         "vecenvs.wrappers.vec_rows": "VecRowsWrapper",
         "vecenvs.wrappers.vec_statistics": "MergeOverRanks",
         "vecenvs.wrappers.vec_torch": "VecJax VecTorch",

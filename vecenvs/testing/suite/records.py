@@ -41,7 +41,7 @@ def actions_of(vec: VecEnv, count: int) -> Any:
     return [vec.action_space.sample() for _ in range(count)]
 
 
-def play(vec: VecEnv, calls: int) -> None:
+def play(vec: VecEnv, calls: int, *, with_options: bool = True) -> None:
     """Do all kinds of calls at random, beside resets that are needed."""
     n, ended = vec.num_envs, np.zeros(vec.num_envs, bool)
     for _ in range(calls):
@@ -58,9 +58,9 @@ def play(vec: VecEnv, calls: int) -> None:
             vec.send(actions_of(vec, len(some)), some)
             receive(vec, ended)
         elif kind == 8:
-            vec.reset(some, options={"sum": random.randrange(9)} if random.random() < 0.5 else None)
+            vec.reset(some, options={"sum": random.randrange(9)} if with_options and random.random() < 0.5 else None)
             ended[some] = False
-        else:
+        elif with_options:
             vec.set_options([{"sum": random.randrange(9)} for _ in range(n)])
 
 

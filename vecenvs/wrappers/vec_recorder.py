@@ -1,0 +1,160 @@
+"""`VecRecorder`: write the episodes of a VecEnv into a Minari dataset."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecenvs.arguments import parse_indices
+from vecenvs.batch.actions import parse_actions
+from vecenvs.batch.batch import Batch
+from vecenvs.batch.columns import SpaceColumns
+from vecenvs.batch.layout import SpaceLayout
+from vecenvs.errors import BackendUnavailable
+from vecenvs.transport.reset_arguments import SEED
+from vecenvs.vec_env import Indices, VecEnv
+from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, TERMINAL, VecRowsWrapper, flagged, shows_next
+
+_ERROR = "env_error"
+_BYTES = 64 << 20  # of finished episodes that are kept until they are written
+
+
+class VecRecorder(VecRowsWrapper):
+    """Record all transitions into a Minari dataset, which `minari.load_dataset(dataset_id)` reads.
+
+    Observations and rewards are those that `venv` returns, and actions those that it gets, so wrap what the dataset is
+    to have. Each episode has its own last observation in every autoreset mode. One that a reset or `close` cuts short
+    is truncated at its last step, and so is one that a worker's death or an env's error has ended. With `episode_seeds`
+    episodes have their seeds. Finished episodes are written now and then, and all others by `close`.
+
+    Args:
+        venv: the VecEnv to wrap.
+        dataset_id: the name of the new dataset, such as "cartpole/random-v0". It lies below MINARI_DATASETS_PATH, by
+            default ~/.minari/datasets.
+        **metadata: further arguments of `minari.create_dataset_from_buffers`: `env` (for `recover_environment`),
+            `algorithm_name`, `author`, `description`, and so on. Images are stored as they are unless `jpeg_encoding`
+            is True.
+
+    Attributes:
+        episodes: how many episodes were written.
+
+    Raises:
+        BackendUnavailable: Minari is missing.
+        TypeError: observations or actions have parts without a fixed shape.
+    """
+
+    def __init__(self, venv: VecEnv, dataset_id: str, **metadata: Any) -> None:
+        try:
+            minari: Any = importlib.import_module("minari")
+            importlib.import_module("h5py" if metadata.get("data_format", "hdf5") == "hdf5" else "pyarrow")
+        except ImportError as exc:
+            raise BackendUnavailable(f"VecRecorder needs Minari ({exc}): pip install 'vecenvs[minari]'") from exc
+        super().__init__(venv)
+        self._observations, actions = SpaceLayout(venv.observation_space), SpaceLayout(venv.action_space)
+        if self._observations.has_objects or actions.has_objects:
+            raise TypeError(
+                "VecRecorder writes observations and actions whose parts have fixed shapes, not "
+                f"{venv.observation_space} and {venv.action_space}"
+            )
+        self._actions = SpaceColumns(actions, self.num_envs, np.zeros)
+        self._minari, self._dataset_id = minari, dataset_id
+        self._metadata = {"jpeg_encoding": False, **metadata}
+        self._dataset: Any = None
+        self._running: list[_Episode | None] = [None] * self.num_envs
+        self._done: list[Any] = []  # Minari's EpisodeBuffers
+        self._bytes = 0
+        self.episodes = 0
+
+    def step_async(self, actions: Any) -> None:
+        parts = parse_actions(self._actions.layout, actions, self.num_envs)
+        super().step_async(actions)
+        self._actions.assign(parts)
+
+    def send(self, actions: Any, indices: Indices = None) -> None:
+        slots = parse_indices(indices, self.num_envs)
+        parts = parse_actions(self._actions.layout, actions, len(slots))
+        super().send(actions, indices)
+        self._actions.assign(parts, np.array(slots, np.int64))
+
+    def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
+        repeats, restarted = flagged(batch, REPEAT), flagged(batch, RESTARTED)
+        begun = (~batch.active & ~repeats) | shows_next(batch, self.autoreset)
+        leaves = self._observations.flatten(batch.obs)
+        for j, slot in enumerate(batch.indices.tolist()):
+            row = [leaf[j] for leaf in leaves]
+            episode = self._running[slot]
+            if batch.active[j] and episode is not None:
+                info = batch.infos[j]
+                if not (restarted[j] or _ERROR in info):  # else the row is none of the env's
+                    last = self._observations.flatten(info[TERMINAL]) if batch.dones[j] else row
+                    episode.add(self._actions.parts(slot), last, exact[j], batch.terminated[j], batch.truncated[j])
+                if batch.dones[j]:
+                    self._end(slot)
+            if begun[j]:
+                self._end(slot)
+                self._running[slot] = _Episode(row, self.reset_infos[slot].get(SEED))
+        if self._bytes > _BYTES:
+            self._write()
+
+    def _end(self, slot: int) -> None:
+        """Make an episode one to be written, unless it has no step."""
+        episode, self._running[slot] = self._running[slot], None
+        if episode is None or not episode.rewards:
+            return
+        ended = episode.terminations[-1] or episode.truncations[-1]
+        episode.truncations[-1] = episode.truncations[-1] or not ended
+        stacked = [[np.stack(parts) for parts in zip(*rows, strict=True)] for rows in (episode.rows, episode.actions)]
+        self._bytes += sum(part.nbytes for parts in stacked for part in parts)
+        self._done.append(
+            self._minari.data_collector.EpisodeBuffer(
+                seed=episode.seed,
+                observations=self._observations.unflatten(stacked[0]),
+                actions=self._actions.layout.unflatten(stacked[1]),
+                rewards=episode.rewards,
+                terminations=episode.terminations,
+                truncations=episode.truncations,
+                infos={},
+            )
+        )
+
+    def _write(self) -> None:
+        done, self._done, self._bytes = self._done, [], 0
+        if self._dataset is not None:
+            self._dataset.storage.update_episodes(done)
+        elif done:
+            spaces = {"observation_space": self.observation_space, "action_space": self.action_space}
+            self._dataset = self._minari.create_dataset_from_buffers(
+                self._dataset_id, done, **{**spaces, **self._metadata}
+            )
+        self.episodes += len(done)
+
+    def close(self) -> None:
+        """Close the envs, and write what is left."""
+        try:
+            super().close()
+        finally:
+            for slot in range(self.num_envs):
+                self._end(slot)
+            self._write()
+
+
+class _Episode:
+    """An episode under way: its observations, leaf by leaf, one more than the rest."""
+
+    def __init__(self, first: list[Any], seed: int | None) -> None:
+        self.seed = seed
+        self.rows, self.actions = [[np.array(part) for part in first]], list[list[Any]]()
+        self.rewards: list[float] = []
+        self.terminations: list[bool] = []
+        self.truncations: list[bool] = []
+
+    def add(self, action: list[Any], obs: list[Any], reward: Any, terminated: Any, truncated: Any) -> None:
+        """Add a step."""
+        self.actions.append(action)
+        self.rows.append([np.array(part) for part in obs])
+        self.rewards.append(float(reward))
+        self.terminations.append(bool(terminated))
+        self.truncations.append(bool(truncated))
