@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from pathlib import Path
 
 import pytest
-from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, PYTHONS, SHORT_ON_ONE, job, launched, mpirun, run
+from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, PYTHONS, ROOT, SHORT_ON_ONE, job, launched, mpirun, run
 
 TRAIN = str(PROGRAMS / "train.py")
 ENDLESS = str(PROGRAMS / "endless.py")
@@ -66,6 +67,26 @@ def test_a_checkpoint_before_the_end_of_an_allocation(mpi: str, number: int, tmp
     assert f"checkpoint for [{int(number)}] of envs 4" in output.replace("<Signals.", "")
     assert "checkpoint for [15] of envs 4" in output
     assert running.process.returncode == 7, output
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mpi", SHORT_ON_ONE)
+def test_preempted_jobs_go_on_bit_for_bit(mpi: str, tmp_path: Path) -> None:
+    """By SIGUSR1 to the launcher, with another number of ranks each time, and in one process at the end."""
+    script, at = str(ROOT / "tests" / "scripts" / "saved_run.py"), 0
+    (tmp_path / "whole").mkdir()
+    for ranks in (3, 2, 5):
+        with job(launched(mpi, ranks, script, str(tmp_path), "mpi", "1000000")) as running:
+            running.wait_for_line(f"{at + random.randrange(1, 40)}")
+            running.process.send_signal(signal.SIGUSR1)
+            *_, last, end = running.finish().split()
+        assert (end, running.process.returncode) == ("preempted", 0)
+        at = int(last)
+    ends = [
+        run([PYTHONS[mpi], script, str(folder), "dummy", str(at + 20)]).split()[-1]
+        for folder in (tmp_path, tmp_path / "whole")
+    ]
+    assert ends[0] == ends[1]
 
 
 @pytest.mark.long

@@ -1,12 +1,13 @@
 """Run some steps, saving now and then, from the last save on: `saved_run.py FOLDER ENGINE STEPS`.
 
-Prints the number of each step, and reads a line before the next one.
+Prints the number of each step, and reads a line before the next one (not under MPI). After SIGUSR1 it saves and ends.
 """
 
 from __future__ import annotations
 
 import hashlib
 import pickle
+import signal
 import sys
 import warnings
 from functools import partial
@@ -53,6 +54,8 @@ def episodes_in(folder: Path) -> str:
 def run(folder: Path, engine: str, steps: int) -> str:
     """Return a checksum of all rows since the first step."""
     path = folder / "run.npz"
+    signals: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _: signals.append(number))  # before the end of an allocation
     with make(folder, engine) as vec:
         if path.exists():
             at, rng, rows, obs = load(vec, path)
@@ -68,11 +71,14 @@ def run(folder: Path, engine: str, steps: int) -> str:
             ]
             rows = hashlib.sha256(pickle.dumps((rows, obs, rewards, dones, repr(told)))).hexdigest()
             at += 1
-            if at % EVERY == 0:
+            if at % EVERY == 0 or signals:
                 save(vec, path, extra=(at, rng, rows, obs))
             sys.stdout.write(f"{at}\n")
             sys.stdout.flush()
-            sys.stdin.readline()
+            if signals:
+                return "preempted"
+            if engine != "mpi":
+                sys.stdin.readline()
     return hashlib.sha256((rows + episodes_in(folder)).encode()).hexdigest()
 
 
