@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import abc
 import inspect
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gymnasium import Env
 
 _NOWHERE = object()
 _MAIN = ("__main__", "__mp_main__")  # the caller's script, and the same in a spawned worker
+
+
+class SlotLayer(abc.ABC):
+    """A wrapper that keeps what belongs to a slot of a VecEnv, as a file does, and not to the env that serves it."""
+
+    @abc.abstractmethod
+    def exchange(self, other: Any) -> None:
+        """Change what belongs to the slot with another wrapper of this class, whose env takes the place of this one."""
+
+
+class SlotFn(abc.ABC):
+    """An env function of one slot. Those of other slots may make the same env apart from what belongs to the slot."""
+
+    @abc.abstractmethod
+    def alike(self, other: Any) -> bool:
+        """Tell whether another function makes the same env."""
+
+    @abc.abstractmethod
+    def of_spare(self) -> Callable[[], Any]:
+        """Return a function that makes such an env for no slot."""
 
 
 def check_name(name: Any) -> None:

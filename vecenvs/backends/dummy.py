@@ -10,6 +10,7 @@ from vecenvs.backends.beside import BesideTransport
 from vecenvs.backends.in_process import LocalTransport
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.batch.infos import blank_info, copies
+from vecenvs.errors import VecEnvError
 from vecenvs.pool.batched_results import BatchedResults
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
@@ -65,6 +66,8 @@ class DummyVecEnv(PoolVecEnv):
               docs/waiting.md. None: a worker runs one env after another.
             * `recycle`: a `vecenvs.Recycle`: when a worker process makes way for a new one. Needs `episode_seeds`, and
               one env per worker, which is the default then.
+            * `spares`: so many envs more per worker, which are reset in advance and take the places of envs whose
+              episodes have ended: steps wait for no reset. Needs `episode_seeds`. See docs/simulators.md.
             * `start_limit`: a pair (at_once, per_second): so many workers at most make their envs at the same time, and
               an env is made not before so many envs per second allow. Holds for workers that replace others, too; None
               in a place is no limit.
@@ -154,6 +157,8 @@ class DummyVecEnv(PoolVecEnv):
     def _envs_here(self) -> list[Any]:
         if self.closed:
             return []
+        if self._rules.spares:
+            raise VecEnvError("envs with spares: envs change their places, so leave spares out, or use `call`")
         self._check_free("envs", None, autoresets=False)
         self._waiting.finish_resets(self._commands.everyone, forget=False)
         if self._recorder is not None:

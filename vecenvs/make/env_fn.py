@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
@@ -17,6 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import flatten_space
 from gymnasium.wrappers import FlattenObservation
 
+from vecenvs.env_calls import SlotFn
 from vecenvs.make.env_types import find_spec
 from vecenvs.make.preprocessing import Preprocessing, Source, preprocessing
 from vecenvs.state.episode_file import Described
@@ -49,12 +50,19 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class EnvFn(Described):
-    """Make one env of the recipe. `subrank` is its start_index + i."""
+class EnvFn(Described, SlotFn):
+    """Make one env of the recipe. `subrank` is its start_index + i. A `spare` has no file."""
 
     recipe: Recipe
     source: Source
     subrank: int
+    spare: bool = False
+
+    def alike(self, other: Any) -> bool:
+        return isinstance(other, EnvFn) and (self.recipe, self.source) == (other.recipe, other.source)
+
+    def of_spare(self) -> Callable[[], Env]:
+        return replace(self, spare=True)
 
     def __call__(self) -> Env:
         recipe = self.recipe
@@ -98,7 +106,7 @@ class EnvFn(Described):
 
     def _monitor_arguments(self) -> dict[str, Any]:
         arguments = dict(self.recipe.monitor_kwargs)
-        if self.recipe.monitor_dir is not None:
+        if self.recipe.monitor_dir is not None and not self.spare:
             path = os.path.join(self.recipe.monitor_dir, f"{self.recipe.mpi_rank}.{self.subrank}.{Monitor.EXT}")
             arguments["filename"] = path
             # A worker that replaces one which died makes the env again, but appends to its file.

@@ -6,6 +6,8 @@ import bisect
 import itertools
 import math
 from collections.abc import Sequence
+from functools import partial
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,10 @@ from numpy.typing import NDArray
 
 from vecenvs.arguments import check_choice, parse_int, split
 from vecenvs.batched import Batched, width
+from vecenvs.env_calls import SlotFn
 from vecenvs.errors import VecEnvError, describe_indices
 from vecenvs.pool.subsets import WorkerSlots
-from vecenvs.worker.rules import WorkShare
+from vecenvs.worker.rules import Rules, WorkShare
 
 _SHOWN = 4  # hosts in an error
 
@@ -126,6 +129,33 @@ class Hosts:
             )
         return num_workers
 
+    def check_spares(self, rules: Rules) -> None:
+        """Refuse spares where there can be none."""
+        if not rules.spares:
+            return
+        if rules.root is None:
+            raise ValueError("spares need episode_seeds=True: else an env that was reset in advance is another one")
+        if rules.autoreset == "async":
+            raise ValueError(
+                "spares are for modes in which steps wait for resets: leave them out, or autoreset='async'"
+            )
+        if rules.concurrency == "asyncio":
+            raise ValueError("spares have threads, and concurrency='asyncio' has none: leave one of them out")
+        if self.batched:
+            raise ValueError("spares take the places of single envs, and a Batched has none: leave spares out")
+
+    def check_alike(self, shards: Sequence[range], spares: int) -> None:
+        """Raise ValueError if the functions of a worker may make different envs: spares serve any of its slots."""
+        for shard in shards if spares else ():
+            first = self.fns[shard.start]
+            for slot in shard[1:]:
+                if not _alike(first, self.fns[slot]):
+                    raise ValueError(
+                        f"spares serve all slots of a worker, and the env functions of envs {shard.start} and {slot} "
+                        "are different ones: give the same function for all envs of a worker, num_workers="
+                        f"{self.num_envs}, or leave spares out"
+                    )
+
     def check_whole(self, what: str, parts: Sequence[WorkerSlots]) -> None:
         """Raise VecEnvError if a part, which is one worker's, has some of the envs of a batched env, but not all."""
         for part in parts if self.batched else ():
@@ -157,6 +187,24 @@ def shares_of(work: tuple[float, float], shards: Sequence[range], concurrency: s
         )
         for worker, shard in enumerate(shards)
     ]
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Tell whether two env functions are known to make the same env."""
+    if isinstance(one, SlotFn):
+        return one.alike(other)
+    return _parts_of(one) == _parts_of(other)
+
+
+def _parts_of(function: Any) -> list[Any]:
+    """Return what makes up a function: a lambda that is made in a loop is another object each time."""
+    if isinstance(function, partial):
+        return [*_parts_of(function.func), [*map(id, function.args)], {k: id(v) for k, v in function.keywords.items()}]
+    if isinstance(function, FunctionType):
+        cells = [id(cell.cell_contents) for cell in function.__closure__ or ()]
+        defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        return [function.__code__, cells, [*map(id, defaults)]]
+    return [id(function)]
 
 
 def _is_single(entry: tuple[range, Any]) -> bool:

@@ -106,6 +106,7 @@ class CommonArguments(TypedDict, total=False):
     recycle: Recycle | None
     record: str | os.PathLike[str] | None
     record_episodes: str
+    spares: int
 
 
 class PoolBase(VecEnv):
@@ -160,6 +161,7 @@ class PoolBase(VecEnv):
         recycle: Recycle | None = None,
         record: str | os.PathLike[str] | None = None,
         record_episodes: str = "failed",
+        spares: int = 0,
         **unknown: Any,
     ) -> None:
         self.closed = True  # until the constructor has succeeded
@@ -187,6 +189,7 @@ class PoolBase(VecEnv):
         errors = parse_int("max_errors", max_errors, 0)
         self._rules = Rules(autoreset, root, on_error, errors, own, None, concurrency, limits, restarts)
         check_callback("on_restart", on_restart, "the slots of new envs")
+        self._rules = self._rules._replace(spares=parse_int("spares", spares, 0))
         check_recycle(recycle, seeded=seeded, has_workers=self._has_workers, concurrency=concurrency)
         if on_restart is not None and not (self._moves_workers or recycle or on_failure == "restart"):
             raise ValueError("on_restart is called for workers that are replaced: it needs on_failure='restart'")
@@ -196,6 +199,7 @@ class PoolBase(VecEnv):
         self._join()
         check_env_fns(fns)
         self._hosts = Hosts(fns)
+        self._hosts.check_spares(self._rules)
         if recycle is not None:
             num_workers = self._hosts.check_recycled(num_workers, caller_steps=self._caller_steps)
         self._hosts.check_concurrency(concurrency, caller_steps=self._caller_steps and self._has_workers)
@@ -206,6 +210,7 @@ class PoolBase(VecEnv):
             raise ValueError("autoreset='async' with a Batched: its envs cannot be reset while others are stepped")
         self.num_envs = n = self._hosts.num_envs
         self._shards = self._hosts.shards_of(num_workers, caller_steps=self._caller_steps)
+        self._hosts.check_alike(self._shards, self._rules.spares)
         limit = StartLimit(start_limit, [len(self._hosts.functions_of(shard)) for shard in self._shards])
         self._rules = self._rules._replace(pace=limit.pace)
         self._work = shares_of(work, self._shards, concurrency)

@@ -31,6 +31,7 @@ from vecenvs.worker.env_states import ENDED, STEPPING, EnvStates
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.outcomes import begin_reset, check_time
 from vecenvs.worker.rules import EpisodeSeeds, Rules
+from vecenvs.worker.spares import Spares
 
 AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
 ERROR = "env_error"  # with `on_error` the key of infos of episodes that an exception has ended
@@ -102,6 +103,12 @@ class Autoreset:
         self._exchangeable = False  # whether the caller may exchange envs, so that each step looks up `env.step`
         self._me = me = weakref.proxy(self)  # what it keeps of itself: no collector has to run for its memory to go
         self.states = EnvStates(me, envs, first, batch, rules, remake)
+        self.spares: Spares | None = None
+        if rules.spares and self.seeds is not None and remake is not None:
+            layout = batch.observations.layout
+            self.spares = Spares(
+                envs, first, rules, layout, remake, self.reset_in_advance, self.held, self.seeds, errors
+            )
         for local in range(len(envs)):
             self.acts.append(partial(_refuse, first + local, "has not been reset", "call reset() first"))
             self.resets.append(partial(type(self)._first_row, me, local))  # noqa: SLF001  or a subclass's
@@ -180,6 +187,8 @@ class Autoreset:
     def hold(self, local: int, name: str, value: Any) -> None:
         """Keep the "seed" or the "options" of the env's next reset, until one succeeds; see `hold`."""
         hold(self.held, local, name, value)
+        if self.spares is not None:
+            self.spares.changed(local, told=True)
 
     def reset(self, local: int, given: dict[str, Any] | None = None) -> Any:
         """Reset one env: see `_reset`. With `on_error` try again with a new env until that succeeds.
@@ -187,6 +196,11 @@ class Autoreset:
         The second try has the same seed; later ones have other seeds, as the env may fail with this one.
         """
         errors = self.errors
+        if self.spares is not None and not given:
+            if self._waits:
+                begin_reset()
+            if (first := self.spares.take(local)) is not None:
+                return self._begin_episode(local, *first)
         if errors is None:
             return self._reset(local, given)
         while True:
@@ -275,6 +289,8 @@ class Autoreset:
         if info:
             self.reset_infos[local] = info
         self.acts[local] = self.step_of(local)
+        if self.spares is not None:
+            self.spares.begun(local)
 
     # States
 
@@ -296,6 +312,12 @@ class Autoreset:
             self.acts[local] = partial(Autoreset._first_step, self._me, local)
         elif phase == ENDED:
             self.refuse(local, ENDED)
+
+    @staticmethod
+    def reset_in_advance(env: Any, arguments: dict[str, Any]) -> Any:
+        """Reset a spare with these arguments, a seed among them; return what that returns."""
+        seed_action_spaces(env, arguments["seed"])
+        return env.reset(**arguments)
 
     @staticmethod
     def replay(env: Any, arguments: dict[str, Any], actions: Sequence[Any]) -> Any:

@@ -55,7 +55,7 @@ def result_of(
     try:
         if function is take_state:
             return returned()
-        env_shard.note_call(local, function)
+        env_shard.note_call(local, function, args)
         result = returned()
         env_shard.renew(local, begun=counts_as_reset(function, args))
         return result if remote else copy_containers(result)

@@ -133,7 +133,7 @@ class EnvShard:
         self.hold, self.resume, self.renew = self._autoreset.hold, self._autoreset.resume, self._autoreset.renew
         self.retire = self._autoreset.retire
         self._states = self._autoreset.states
-        self.state_of, self.note_call = self._states.read, self._states.note_call
+        self.state_of, self.spares = self._states.read, self._autoreset.spares
         self._has_objects = batch.observations.layout.has_objects
         self._objects = batch.observations.objects
         self._rewards: Any = batch.rewards[first : first + len(self.envs)].data
@@ -349,9 +349,21 @@ class EnvShard:
         """Return these envs, on which a function is to be run."""
         return [self.envs[local] for local in some]
 
+    def note_call(self, local: int, function: Any, args: tuple[Any, ...] = ()) -> None:
+        """Take note that a function was called on the env."""
+        self._states.note_call(local, function)
+        if self.spares is not None:
+            self.spares.note_call(local, function, args)
+
     def owned(self) -> dict[int, Any]:
         """Return what has to be closed, by the env that it belongs to."""
-        return dict(enumerate([*self.envs, *(twin for twin, _ in self._states.twins.values())]))
+        spares = self.spares.envs if self.spares is not None and self._waits else []
+        return dict(enumerate([*self.envs, *spares, *(twin for twin, _ in self._states.twins.values())]))
+
+    def close_spares(self, grace: float) -> None:
+        """Close the spares, unless they are among what is `owned`."""
+        if self.spares is not None:
+            self.spares.close(grace)
 
     def show_envs(self) -> list[Any]:
         """Return the list of envs itself. From now on steps use the envs that the caller puts into it."""

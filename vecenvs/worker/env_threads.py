@@ -34,6 +34,11 @@ class EnvThreads(Runner):
     def cancel(self) -> None:
         """Do nothing: no thread can be told to end."""
 
+    def exchange(self, one: int, other: int) -> None:
+        """Take note that two envs have changed places: each stays in its thread."""
+        queues = self._queue_of(one), self._queue_of(other)
+        self._queues[other], self._queues[one] = queues
+
     def leave(self, seconds: float) -> None:
         self._left.set()
         deadline = time.monotonic() + seconds

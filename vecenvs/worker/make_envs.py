@@ -19,6 +19,7 @@ from vecenvs._native.forks import run
 from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.batched import Batched
 from vecenvs.cpus import sharing
+from vecenvs.env_calls import SlotFn
 from vecenvs.errors import RepeatedEnvError, SpaceMismatch, VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, ShardSpec
 from vecenvs.vec_env import batched_env_hint
@@ -107,12 +108,18 @@ def _share(env_fn: Callable[[], Any], cores: int | None) -> Any:
 def make_again(
     env_fns: Sequence[Callable[[], Any]], first: int, rules: Rules, cores: int | None, local: int, like: Any
 ) -> Any:
-    """Make env `local` of a worker once more; `like` has what it must have, too. SpaceMismatch if it has not."""
-    slot = first + local
-    env_fn = env_fns[local]
+    """Make env `local` of a worker once more; `like` has what it must have, too. SpaceMismatch if it has not.
+
+    Numbers beyond its envs are those of spares.
+    """
+    spare = local >= len(env_fns)
+    env_fn: Any = env_fns[local % len(env_fns)]
+    slot = first + local % len(env_fns)
+    if spare and isinstance(env_fn, SlotFn):
+        env_fn = env_fn.of_spare()
     if rules.pace is not None:
         rules.pace.wait()
-    with identity.acting(identity.told, slot):
+    with identity.acting(identity.told, None if spare else slot):
         env = run(_share, env_fn, cores)
     if isinstance(env_fn, Batched):
         env = _host_of(env, env_fn, slot, rules)

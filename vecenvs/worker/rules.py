@@ -47,6 +47,7 @@ class Rules(NamedTuple):
     restarts: int = 0  # with `concurrency`: how many envs of a worker may be late until that is raised
     pace: Pace | None = None  # of the making of envs
     work: WorkShare = WorkShare()
+    spares: int = 0
 
 
 class EpisodeSeeds:

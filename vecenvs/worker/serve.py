@@ -157,6 +157,7 @@ class ShardServer:
         self._rules = rules
         # Functions of a fork are there anyway; those which came in a pickle are kept only if they may be called again.
         again = isinstance(env_fns, list) or rules.on_error != "raise" or rules.concurrency is not None
+        again = again or rules.spares > 0
         kept: list[Any] = []
         if rules.told is not None:
             identity.told = rules.told.placed()

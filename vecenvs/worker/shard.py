@@ -74,8 +74,11 @@ class Shard(Protocol):
     def state_of(self, local: int, verify: bool) -> Any:
         """Return the state of an env; StateError if there is none."""
 
-    def note_call(self, local: int, function: Any) -> None:
+    def note_call(self, local: int, function: Any, args: tuple[Any, ...] = ()) -> None:
         """Take note that a function was called on the env."""
+
+    def close_spares(self, grace: float) -> None:
+        """Close the spares that are not `owned`."""
 
     def owned(self) -> dict[int, Any]:
         """Return what has to be closed, by the env that it belongs to."""

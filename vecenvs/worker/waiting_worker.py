@@ -99,6 +99,8 @@ class WaitingWorker(Worker):
         self._first_rows: dict[int, tuple[Any, float]] = {}  # outcomes of async resets that have ended, their seconds
         self._asked: dict[int, int] = {}  # env -> number of the command that asks for its first row
         runner.flush = self._flush
+        if self.env_shard.spares is not None and isinstance(runner, EnvThreads):
+            self.env_shard.spares.use_runner(runner)
 
     def handle(self, number: int, tag: int, body: Any) -> bool:
         if tag & 0xFF == Command.CLOSE:
@@ -326,6 +328,7 @@ class WaitingWorker(Worker):
         if self._closed:
             return []
         self._closed = True
+        self.env_shard.close_spares(grace)
         return close_envs(
             [*self.env_shard.owned().values()], self._first, remote=self._remote, runner=self._runner, grace=grace
         )

@@ -331,6 +331,7 @@ class Worker:
             return []
         self._closed = True
         left = self._resets.leave(grace)
+        self.env_shard.close_spares(grace)
         return [failure for local in self.env_shard.owned() if local not in left for failure in self._close_env(local)]
 
     def _send(self, number: int, tag: int, body: Any) -> None:

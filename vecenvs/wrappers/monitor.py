@@ -17,11 +17,12 @@ import numpy as np
 from gymnasium.core import ActType, ObsType
 
 from vecenvs.batch.values import shown
+from vecenvs.env_calls import SlotLayer
 from vecenvs.wrappers.results import EXT
 from vecenvs.wrappers.results_writer import ResultsWriter, check_keywords
 
 
-class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordConstructorArgs):
+class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordConstructorArgs, SlotLayer):
     """Record each episode of `env`, with the rewards of `env` itself: wrappers around the Monitor do not change them.
 
     The step that ends an episode has `info["episode"] = {"r": return, "l": length, "t": seconds since t_start}`,
@@ -159,6 +160,17 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
     def get_episode_times(self) -> list[float]:
         """Return the seconds from `t_start` to the end of each finished episode, not rounded."""
         return list(self.episode_times)
+
+    def exchange(self, other: Any) -> None:
+        """Change the file and the counts of finished episodes with another Monitor, whose env takes this one's place.
+
+        Args:
+            other: the Monitor.
+        """
+        names = ("results_writer", "t_start", "episode_returns", "episode_lengths", "episode_times", "_steps_before")
+        ours, theirs = vars(self), vars(other)
+        for name in names:
+            ours[name], theirs[name] = theirs[name], ours[name]
 
     def _record(self, row: Any) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
         """Record a step; return its row."""

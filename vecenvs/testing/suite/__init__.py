@@ -56,6 +56,7 @@ from vecenvs.testing.suite.schedules import ScheduleConformance
 from vecenvs.testing.suite.seeding import SeedingConformance
 from vecenvs.testing.suite.sizes import SizeConformance, SizeWorkerConformance
 from vecenvs.testing.suite.spaces import SpaceConformance
+from vecenvs.testing.suite.spares import SparesConformance
 from vecenvs.testing.suite.start_limits import StartLimitConformance, StartLimitWorkerConformance
 from vecenvs.testing.suite.starts import StartConformance
 from vecenvs.testing.suite.states import StateConformance
@@ -97,6 +98,7 @@ class RuleConformance(
     LifecycleConformance,
     StartConformance,
     StartLimitConformance,
+    SparesConformance,
     ValueConformance,
     MessageConformance,
     PatienceConformance,

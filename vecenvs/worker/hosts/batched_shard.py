@@ -233,8 +233,11 @@ class BatchedShard:
         slot, kind = self.first + local, type(self._host.env).__name__
         raise StateError(slot, f"env {slot} is part of a {kind}: only the states of single envs can be read")
 
-    def note_call(self, local: int, function: Any) -> None:
+    def note_call(self, local: int, function: Any, args: tuple[Any, ...] = ()) -> None:
         """Do nothing: no episode of it is replayed."""
+
+    def close_spares(self, grace: float) -> None:
+        """Do nothing: it has none."""
 
     def renew(self, local: int, *, begun: bool = False) -> None:
         """Do nothing: the host is asked for its `step` at each step."""

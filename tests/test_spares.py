@@ -1,0 +1,123 @@
+"""`spares`: files of monitors, Ctrl-C, deaths of workers, forks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vecenvs import DummyVecEnv, SubprocVecEnv, make_vec_env
+from vecenvs.testing.envs import SimulatorEnv
+from vecenvs.testing.suite.episode_seeds import Episodes
+from vecenvs.wrappers.results import read_monitor_file
+
+N = 4
+
+
+def simulator(_: int = 0) -> SimulatorEnv:
+    return SimulatorEnv(length=(1, 4), reset=(0.0, 0.002))
+
+
+def episodes_of(vec: Any, steps: int) -> list[list[tuple[float, int]]]:
+    """Return the return and the length of each episode that ends in some steps, by env."""
+    found: list[list[tuple[float, int]]] = [[] for _ in range(vec.num_envs)]
+    vec.reset()
+    for t in range(steps):
+        for slot, info in enumerate(vec.step([t % 4] * vec.num_envs)[3]):
+            if "episode" in info:
+                found[slot].append((info["episode"]["r"], info["episode"]["l"]))
+    return found
+
+
+@pytest.mark.parametrize("backend", ["dummy", "subproc"])
+def test_a_monitor_file_belongs_to_a_slot(backend: str, tmp_path: Path) -> None:
+    common: dict[str, Any] = {"num_envs": N, "seed": 3, "episode_seeds": True}
+    with make_vec_env(simulator, **common, force_dummy=True) as plain:
+        expected = episodes_of(plain, 40)
+    workers = {} if backend == "dummy" else {"num_workers": 2}
+    with make_vec_env(simulator, **common, backend=backend, spares=3, monitor_dir=tmp_path, **workers) as vec:
+        assert episodes_of(vec, 40) == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"0.{slot}.monitor.csv" for slot in range(N)]
+    for slot in range(N):
+        found = read_monitor_file(str(tmp_path / f"0.{slot}.monitor.csv"))
+        assert [(row["r"], row["l"]) for row in found.rows] == expected[slot]
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+@pytest.mark.parametrize("concurrency", [None, "threads"])
+def test_ctrl_c(mode: str, concurrency: str | None) -> None:
+    """Whatever it ends, the episodes of each slot go on with their numbers, none twice."""
+    rng = random.Random()
+    with DummyVecEnv([simulator] * N, autoreset=mode, concurrency=concurrency, episode_seeds=True, spares=2) as vec:
+        vec.reset(seed=7)
+        last = [info["episode_number"] for info in vec.reset_infos]
+        for _ in range(40):
+            timer = threading.Timer(rng.uniform(1e-4, 3e-3), signal.raise_signal, (signal.SIGINT,))
+            with contextlib.suppress(KeyboardInterrupt):
+                timer.start()
+                for _ in range(200):  # Python may drop what a handler raises
+                    vec.step([0] * N)
+            with contextlib.suppress(KeyboardInterrupt):
+                timer.join()
+            recover(vec)
+            numbers = [info["episode_number"] for info in vec.reset_infos]
+            assert all(a <= b for a, b in zip(last, numbers, strict=True)), (last, numbers)
+            last = numbers
+        episodes = Episodes(vec)
+        episodes.begin(range(N), vec.reset(seed=11))
+        for _ in range(20):
+            obs, rewards, _, infos = vec.step(episodes.actions(range(N)))
+            episodes.take(range(N), obs, rewards, vec.active, (vec.terminated, vec.truncated), infos)
+        episodes.check({slot: 11 + slot for slot in range(N)}, simulator)
+
+
+def recover(vec: Any) -> None:
+    """Fetch what an interrupted step has left, and reset all envs."""
+    for _ in range(10):
+        with contextlib.suppress(Exception):  # there is none, or an env needs a reset
+            vec.step_wait()
+        try:
+            vec.reset()
+            return
+        except Exception:
+            time.sleep(0.01)
+    vec.reset()
+
+
+def test_workers_that_die() -> None:
+    rng = random.Random()
+    with SubprocVecEnv(
+        [simulator] * N, 2, episode_seeds=True, spares=2, on_failure="restart", start_method="fork"
+    ) as vec:
+        vec.reset(seed=5)
+        numbers = [[0] for _ in range(N)]
+        while vec.stats()["restarts"] < 3 or min(map(len, numbers)) < 20:
+            pid = vec.stats()["workers"][rng.randrange(2)]["pid"]
+            if pid is not None and vec.stats()["restarts"] < 3 and rng.random() < 0.1:
+                os.kill(pid, signal.SIGKILL)
+            for slot, info in enumerate(vec.step([0] * N)[3]):
+                if info.get("episode_start"):
+                    numbers[slot].append(vec.reset_infos[slot]["episode_number"])
+        for each in numbers:
+            assert each == [*range(len(each))]
+
+
+def test_a_fork_of_the_caller_resets_by_itself() -> None:
+    with DummyVecEnv([simulator] * N, episode_seeds=True, spares=2) as vec:
+        vec.reset(seed=5)
+        for _ in range(5):
+            vec.step([0] * N)
+        child = os.fork()
+        if not child:
+            for _ in range(20):
+                vec.step([0] * N)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        vec.step([0] * N)
