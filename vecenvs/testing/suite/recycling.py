@@ -49,7 +49,7 @@ class ShortRecyclingConformance(Conformance):
     """A worker of one env makes way for another: what `make test` runs of it."""
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_all_rows_are_as_without(self, make: Make, mode: str) -> None:
+    def test_rows_beside_recycling(self, make: Make, mode: str) -> None:
         seed, ages = random.randrange(2**31), {"episodes": random.randint(1, 4)}
         vec = make([sampled] * N, autoreset=mode, episode_seeds=True, recycle=Recycle(**ages))
         episodes = Episodes(vec)
@@ -77,7 +77,7 @@ class ShortRecyclingConformance(Conformance):
                 assert infos[slot]["t"] == t[slot]
                 t[slot] = 0 if dones[slot] and mode == "same_step" else t[slot]
 
-    def test_envs_are_closed(self, make: Make, tmp_path: Path) -> None:
+    def test_old_envs_are_closed(self, make: Make, tmp_path: Path) -> None:
         vec = make([functools.partial(rest_of, tmp_path)] * N, episode_seeds=True, recycle=Recycle(minutes=1e-6))
         vec.reset()
         while vec.stats()["recycled"] < 2:
@@ -99,7 +99,7 @@ class ShortRecyclingConformance(Conformance):
                 vec.step([0] * N)
         assert "is old and goes on, as its successor could not be started" in caplog.text
 
-    def test_refused(self, make: Make) -> None:
+    def test_what_cannot_be_recycled(self, make: Make) -> None:
         recycle = Recycle(episodes=3)
         cases: list[tuple[dict[str, Any], str]] = [
             ({}, "recycle needs episode_seeds=True"),
@@ -186,7 +186,7 @@ class RecyclingConformance(ShortRecyclingConformance):
             vec.step([0] * N)
         assert vec.stats()["errors"] >= 1
 
-    def test_on_restart(self, make: Make) -> None:
+    def test_on_restart_of_recycled_workers(self, make: Make) -> None:
         """It is called for new workers: what was set on the env before is lost with the old one."""
         told: list[list[int]] = []
 

@@ -64,7 +64,7 @@ class SparesConformance(Conformance):
     """Steps wait for no reset, and all rows are those of envs that reset themselves."""
 
     @pytest.mark.parametrize("mode", WAITING)
-    def test_all_rows_are_as_without(self, make: Make, mode: str) -> None:
+    def test_rows_with_spares(self, make: Make, mode: str) -> None:
         seed, spares = random.randrange(2**31), random.randint(1, 5)
         vec = make([sampled] * N, autoreset=mode, episode_seeds=True, spares=spares)
         episodes = Episodes(vec)
@@ -108,7 +108,7 @@ class SparesConformance(Conformance):
             assert all(info["spare"] for info in vec.reset_infos)
 
     @pytest.mark.parametrize("policy", ["reset", "renew"])
-    def test_envs_that_raise(self, make: Make, policy: str) -> None:
+    def test_spares_of_envs_that_raise(self, make: Make, policy: str) -> None:
         seed = random.randrange(2**31)
         common: dict[str, Any] = {"episode_seeds": True, "on_error": policy, "max_errors": 1000}
         fns = [functools.partial(SimulatorEnv, length=(2, 5), raises=0.3, raises_in_reset=0.1)] * N
@@ -119,7 +119,7 @@ class SparesConformance(Conformance):
             if not isinstance(one, list):
                 assert_same(one, other, f"seed {seed}, part {t}")
 
-    def test_all_envs_are_closed(self, make: Make, tmp_path: Path) -> None:
+    def test_spares_are_closed(self, make: Make, tmp_path: Path) -> None:
         closed = tmp_path / "closed"
         vec = make([functools.partial(CountingEnv, length=2, closed_file=closed)] * N, episode_seeds=True, spares=2)
         vec.reset()
@@ -139,11 +139,11 @@ class SparesConformance(Conformance):
             ({"spares": 1.5}, "spares must be an int"),
         ],
     )
-    def test_refused(self, make: Make, given: dict[str, Any], match: str) -> None:
+    def test_wrong_spares(self, make: Make, given: dict[str, Any], match: str) -> None:
         with pytest.raises((TypeError, ValueError), match=match):
             make([CountingEnv] * N, **{"episode_seeds": True, "spares": 1, **given})
 
-    def test_refused_envs(self, make: Make) -> None:
+    def test_envs_that_have_no_spares(self, make: Make) -> None:
         with pytest.raises(ValueError, match="give the same function for all envs of a worker.*or leave spares out"):
             make(counting_fns(8), episode_seeds=True, spares=1)
         with pytest.raises(ValueError, match="a Batched has none: leave spares out"):

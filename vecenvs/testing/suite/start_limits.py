@@ -54,7 +54,7 @@ class StartLimitConformance(Conformance):
             make(fns, start_limit=(1, 1000))
 
     @pytest.mark.parametrize("wrong", [3, (1,), "ab", (0, 1), (1, 0), (-1, None), (1.5, None), (1, float("nan"))])
-    def test_wrong_limits(self, make: Make, wrong: Any) -> None:
+    def test_wrong_start_limits(self, make: Make, wrong: Any) -> None:
         with pytest.raises((TypeError, ValueError), match="start_limit"):
             make([SimulatorEnv] * 2, start_limit=wrong)
 
@@ -82,7 +82,7 @@ class DyingLike(DyingEnv):
 class StartLimitWorkerConformance(Conformance):
     """Workers that take the places of others keep to the limit, too."""
 
-    def test_replacements(self, make: Make, tmp_path: Path) -> None:
+    def test_replacements_keep_to_the_limit(self, make: Make, tmp_path: Path) -> None:
         vec = make(
             [functools.partial(make_or_die, tmp_path, tag) for tag in range(4)],
             start_limit=(1, None), on_failure="restart",
