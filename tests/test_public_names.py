@@ -38,6 +38,11 @@ def test_names_are_those_of_the_deep_paths(module: str) -> None:
         assert name in dir(vecenvs)
 
 
+def test_modules_need_no_import_of_their_own() -> None:
+    code = "import vecenvs; vecenvs.backends.BACKENDS, vecenvs.wrappers.monitor.Monitor, vecenvs.errors"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
 def test_all_names_exist() -> None:
     assert sorted(vecenvs.__all__) == vecenvs.__all__
     assert all(getattr(vecenvs, name) is not None for name in vecenvs.__all__)

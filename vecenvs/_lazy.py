@@ -13,10 +13,14 @@ def at_first_use(package: str, names: Mapping[str, str]) -> tuple[Callable[[str]
     modules = {name: module for module, several in names.items() for name in several.split()}
     there = vars(sys.modules[package])
 
-    def get(name: str) -> Any:
-        if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        there[name] = found = getattr(import_module(modules[name]), name)  # the next look-up does not come here
-        return found
+    inside = {module.removeprefix(f"{package}.").partition(".")[0] for module in names}
 
-    return get, lambda: sorted({*there, *modules})
+    def get(name: str) -> Any:
+        if name in modules:
+            there[name] = found = getattr(import_module(modules[name]), name)  # the next look-up does not come here
+            return found
+        if name in inside:  # import_module sets it
+            return import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return get, lambda: sorted({*there, *modules, *inside})
