@@ -80,8 +80,14 @@ class Episodes:
             self.reset_infos.begin(rows, columns)
 
     def drop_first_rows(self, slots: Iterable[int]) -> None:
-        """Note that first rows of these slots which have come will not be returned: a reset overtakes them."""
-        self._begun_before.difference_update(slots)
+        """Note that resets of these slots have begun whose first rows will not be returned: another overtakes them."""
+        for slot in slots:
+            if slot in self._begun_before:
+                self._begun_before.discard(slot)
+                continue
+            seed, _ = (held.pop(slot, None) for held in self._held)  # which those resets have used
+            if seed is not None and self._root is not None:
+                self._streams[slot] = SeedStream(seed, 0)
 
     def record_seeds(self, slots: Iterable[int], given: ResetArguments) -> None:
         """Record the seeds that resets get, if workers may be replaced."""

@@ -158,8 +158,9 @@ class PoolVecEnv(PoolBase):
 
     def _send_resets(self, subset: SlotSet, body: ResetArguments | None, seeds: ResetArguments | None) -> None:
         """Send a reset of envs that can take a command; `seeds` are those that episodes begin with."""
+        overtaken = [slot for slot in subset.slots if slot in self._commands.resetting]
         self._waiting.finish_resets(subset.bits, forget=True)
-        self._episodes.drop_first_rows(subset.slots)
+        self._episodes.drop_first_rows(overtaken)
         if seeds is not None:
             self._episodes.record_seeds(subset.slots, seeds)
             self._episodes.record_streams(subset.slots, seeds)

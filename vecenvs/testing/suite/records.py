@@ -100,6 +100,23 @@ class RecordConformance(Conformance):
             assert again(record) == Rerun(len(record.rewards)), record
         assert len({(record.slot, record.number, record.seed) for record in found}) == len(found)
 
+    def test_a_reset_that_overtakes_another(self, make: Make, tmp_path: Path) -> None:
+        """Options that wait for a reset are those of the one that is dropped, as in modes that wait for it."""
+        vec = make([partial(StateEnv, 0.5)], autoreset="async", episode_seeds=True, record=tmp_path / "a",
+                   record_episodes="all")  # fmt: skip
+        vec.reset(seed=random.randrange(1000))
+        for k in range(30):
+            vec.set_options({"sum": k})
+            vec.seed(k)
+            while not vec.step(actions_of(vec, 1))[2][0]:
+                pass
+            vec.reset()
+        found = records_in(tmp_path / "a")
+        assert [record.number for record in found] == [0] + [1] * 29
+        assert len(found) == 30
+        for record in found:
+            assert again(record) == Rerun(len(record.rewards)), record
+
     @pytest.mark.parametrize("mode", MODES)
     def test_an_error_names_the_file(self, make: Make, mode: str, tmp_path: Path) -> None:
         vec = make([BrittleEnv] * 2, autoreset=mode, episode_seeds=True, record=tmp_path / "a")
