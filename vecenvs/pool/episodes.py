@@ -85,9 +85,13 @@ class Episodes:
             if slot in self._begun_before:
                 self._begun_before.discard(slot)
                 continue
-            seed, _ = (held.pop(slot, None) for held in self._held)  # which those resets have used
-            if seed is not None and self._root is not None:
-                self._streams[slot] = SeedStream(seed, 0)
+            self._use_held(slot, 0)
+
+    def _use_held(self, slot: int, number: int) -> None:
+        """Note that a slot's reset has used what was held for it; the slot's last episode is of this number then."""
+        seed, _ = (held.pop(slot, None) for held in self._held)
+        if seed is not None and self._root is not None:
+            self._streams[slot] = SeedStream(seed, number)
 
     def record_seeds(self, slots: Iterable[int], given: ResetArguments) -> None:
         """Record the seeds that resets get, if workers may be replaced."""
@@ -129,11 +133,12 @@ class Episodes:
 
         `ready` slots have a row that has not been returned. Where it is a first row, that episode began before.
         """
-        slots = {*seeds, *options}
-        if self._given is not None:
-            for slot in self._with_first_rows(ready) - self._begun_before:
+        slots, first = {*seeds, *options}, self._with_first_rows(ready)
+        for slot in first - self._begun_before:
+            if self._given is not None:
                 self._given[slot] = self._options_of(slot)
-        self._begun_before = (self._begun_before - slots) | (self._with_first_rows(ready) & slots)
+            self._use_held(slot, -1)
+        self._begun_before = (self._begun_before - slots) | (first & slots)
         for held, given in zip(self._held, (seeds, options), strict=True):
             for slot in given:  # None takes back what was kept
                 held.pop(slot, None)

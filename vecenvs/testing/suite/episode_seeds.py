@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import random
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from vecenvs.errors import EnvError
 from vecenvs.testing.compare import assert_same, rows_at, stack
 from vecenvs.testing.envs import NESTED, CountingEnv, DyingEnv, FailingEnv, SampledEnv, counting_fns
 from vecenvs.testing.envs.batches import batched_fns
+from vecenvs.testing.envs.counting import pid_of
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.deaths import PROMPT
 from vecenvs.testing.suite.seeding import samples, sampling_fn
@@ -203,6 +206,25 @@ class EpisodeSeedConformance(Conformance):
 
 class EpisodeSeedWorkerConformance(Conformance):
     """The caller knows the number of each episode: the next worker goes on with it."""
+
+    @PROMPT
+    def test_a_seed_that_a_reset_has_used_is_not_given_again(self, make: Make) -> None:
+        """Though options were set before the first row of that reset came, and the worker dies after it."""
+        vec = make(counting_fns(4, length=2), autoreset="async", episode_seeds=True, on_failure="restart")
+        vec.reset(seed=20)
+        vec.seed([77, None, None, None])
+        while not vec.step([0] * 4)[2][0]:
+            pass
+        vec.set_options({"a": 1})
+        vec.step([0] * 4)
+        assert (vec.reset_infos[0]["episode_seed"], vec.reset_infos[0]["episode_number"]) == (77, 0)
+        os.kill(vec.call(pid_of, [0])[0], signal.SIGKILL)
+        while not vec.step([0] * 4)[3][0].get("worker_restarted"):
+            pass
+        while not vec.step([0] * 4)[3][0].get("episode_start"):
+            pass
+        assert vec.reset_infos[0]["episode_number"] == 1
+        assert vec.reset_infos[0]["episode_seed"] == seed_of(77, 0, 1)
 
     @PROMPT
     @pytest.mark.parametrize("mode", MODES)
