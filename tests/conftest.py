@@ -74,7 +74,7 @@ class Configuration:
 
     def make_vec(self, env_fns: Any, **common: Any) -> VecEnv:
         """Make the VecEnv; no more workers than envs, and one for each host but those that the caller steps."""
-        kwargs = dict(self.kwargs)
+        kwargs = {**self.kwargs, **common}
         if "num_workers" in kwargs and len(env_fns):
             least = 1 if kwargs.get("caller_steps") else Hosts(env_fns).default_workers(1)
             kwargs["num_workers"] = max(least, min(kwargs["num_workers"], len(env_fns)))
@@ -83,7 +83,7 @@ class Configuration:
         with pytest.MonkeyPatch.context() as patch:
             if self.python:
                 patch.setattr(vecenvs._native, "chosen", vecenvs._native.twin)
-            return backend_class(self.backend)(env_fns, **kwargs, **common)
+            return backend_class(self.backend)(env_fns, **kwargs)
 
 
 NOWHERE = Configuration("nowhere", "")

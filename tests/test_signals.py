@@ -19,7 +19,6 @@ from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.errors import EnvError
 from vecenvs.pool.pool_vec_env import PoolVecEnv
 from vecenvs.testing.envs import CountingEnv, counting_fns
-from vecenvs.transport.memory import unlink_semaphores
 from vecenvs.worker import serve
 from vecenvs.worker.autoreset import Autoreset
 from vecenvs.worker.rules import Rules
@@ -118,26 +117,31 @@ class Marking(CountingEnv):
         self.mark.touch()
 
 
-def a_worker_whose_caller_hangs_up(folder: Path, channel: Any, other: Any) -> None:
-    def and_sigterm(names: Any) -> None:
+def a_worker_whose_caller_hangs_up(folder: Path, channel: Any, other: Any, when: str) -> None:
+    real: Any = getattr(serve, when)
+
+    def and_sigterm(*args: Any) -> None:
         """As what watches the caller does at this moment, in a thread."""
         os.kill(os.getpid(), signal.SIGTERM)
-        unlink_semaphores(names)
+        real(*args)
 
-    serve.unlink_semaphores = and_sigterm
+    setattr(serve, when, and_sigterm)
     other.close()
     fns = [partial(Marking, folder, tag) for tag in range(2)]
     serve.serve_worker(channel, fns, 0, Rules("same_step"), os.getppid())
 
 
-def test_a_worker_that_ends_is_told_once_more(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("when", "code"), [("leave", 1), ("unlink_semaphores", 0)])
+def test_a_worker_that_ends_is_told_once_more(
+    when: str, code: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     context = multiprocessing.get_context("fork")
     channel, other = context.Pipe()
-    worker = context.Process(target=a_worker_whose_caller_hangs_up, args=(tmp_path, channel, other))
+    worker = context.Process(target=a_worker_whose_caller_hangs_up, args=(tmp_path, channel, other, when))
     worker.start()
     channel.close()
     other.close()
     worker.join(30)
-    assert worker.exitcode == 0
+    assert worker.exitcode == code
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
     assert capfd.readouterr().err == ""

@@ -30,6 +30,9 @@ class WaitingRules(
     test_batched_envs_and_wrong_arguments = None
     test_wrong_arguments = None
     test_batched_envs = None
+    test_counts_of_batched_envs = None
+    test_tasks_of_batched_envs = None
+    test_tasks_and_wrong_arguments = None
     test_batched_envs_that_reset_themselves = None
     test_what_env_functions_share = None
     test_a_batched_env_ends_the_episodes_of_all_its_envs = None
@@ -61,13 +64,21 @@ class Coroutines(Conformance):
     test_another_vec_env_goes_on = None
     test_verify_changes_nothing = None
     test_verify_finds_what_a_state_lacks = None
+    # Spares have threads.
+    test_rows_with_spares = None
+    test_what_belongs_to_a_slot = None
+    test_resets_are_those_of_spares = None
+    test_spares_of_envs_that_raise = None
+    test_spares_are_closed = None
+    test_wrong_spares = None
+    test_envs_that_have_no_spares = None
 
 
 class InThreads(Conformance):
     """Has the engine of the next class run envs in threads."""
 
     def make_vec(self, env_fns: Any, **common: Any) -> Any:
-        return super().make_vec(env_fns, concurrency="threads", **common)
+        return super().make_vec(env_fns, **{"concurrency": "threads", **common})
 
 
 class AsCoroutines(Coroutines):

@@ -9,12 +9,15 @@ from __future__ import annotations
 import pytest
 from conftest import NO_ENVPOOL
 from jobs import MPIS, job, launched
+from waiting_rules import WaitingRows
 
 PYTEST = ("-m", "pytest", "tests/mpi/contract.py", "-q", "-p", "no:cacheprovider")
 WHOLE = [f"TestContract --part {part}/5" for part in range(5)]  # in one job it takes too long beside other tests
 TRANSPORTS = ("auto", "messages")
 ENVPOOL = pytest.mark.skipif(NO_ENVPOOL, reason="no wheel for this Python")  # MPICH's environment has none, either
 WORLDS = "TestWorlds and not HalfCheetah"  # for which each rank would import MuJoCo
+WAIT = tuple(zip(TRANSPORTS, ("TestWaitingThreads", "TestWaitingCoroutines"), strict=True))
+OF_ROWS = " or ".join(name for name in dir(WaitingRows) if name.startswith("test_"))
 SHORT = [("openmpi", 3, "auto", "TestEnds"), ("mpich", 3, "messages", WORLDS)]
 LONG = [
     pytest.param("openmpi", 3, "messages", WORLDS, marks=pytest.mark.long),
@@ -25,9 +28,8 @@ LONG = [
     *(pytest.param(mpi, ranks, "auto", "TestWorlds", marks=pytest.mark.long) for mpi in MPIS for ranks in (2, 5)),
     *(pytest.param(mpi, 3, "auto", part, marks=pytest.mark.long) for part in WHOLE for mpi in MPIS),
     *(
-        pytest.param("openmpi", 3, way, f"{kind} --part {part}/5", marks=pytest.mark.long)
-        for way, kind in zip(TRANSPORTS, ("TestWaitingThreads", "TestWaitingCoroutines"), strict=True)
-        for part in range(5)
+        pytest.param("openmpi", 3, way, f"{kind} and ({OF_ROWS})", marks=pytest.mark.long, id=f"{kind}-rows")
+        for way, kind in WAIT
     ),
     *(pytest.param("openmpi", 3, way, "TestEnvPool", marks=[pytest.mark.long, ENVPOOL]) for way in TRANSPORTS),
 ]
@@ -38,6 +40,10 @@ RELEASE = [
     for ranks in (2, 3, 5)
     for way in TRANSPORTS
     if (ranks, way) != (3, "auto")
+] + [
+    pytest.param("openmpi", 3, way, f"{kind} --part {part}/5", marks=[pytest.mark.long, pytest.mark.release])
+    for way, kind in WAIT
+    for part in range(5)
 ]
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from envpool_rules import EnvPoolRules, EnvPoolWorkerRules
 from ray_session import EXEMPT, OPTIONS, ray_session  # noqa: F401
-from waiting_rules import AsCoroutines, InThreads, WaitingRules
+from waiting_rules import AsCoroutines, InThreads, WaitingRows, WaitingRules
 
 from vecenvs.backends.ray import RayVecEnv
 from vecenvs.pool.hosts import Hosts
@@ -89,11 +89,14 @@ class TestConnections(OnRay, WorkerConformance):
 class TestWaitingThreads(InThreads, WaitingRules, OnRay):
     """Envs that wait, in threads of actors on this node."""
 
+    short = WaitingRows
+
 
 @pytest.mark.long
 class TestWaitingCoroutines(AsCoroutines, WaitingRules, OnRay):
     """Envs that wait, as coroutines of actors, as between nodes."""
 
+    short = WaitingRows
     transport = way = "messages"
     gathers = True
 

@@ -103,9 +103,9 @@ def _calls(
 
 
 def vars_of(value: Any) -> Any:
-    """Return a Batch as a dict of what it has; other values as they are."""
+    """Return a Batch as a dict of what two runs have in common, all but its latency; other values as they are."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in fields(value)}
+        return {each.name: getattr(value, each.name) for each in fields(value) if each.name != "latency"}
     return value
 
 

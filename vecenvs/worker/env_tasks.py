@@ -68,7 +68,7 @@ class EnvTasks(Runner):
                 self._waiting[local] = deque(job for job in jobs if job.limited == "close")
             for job, task in self._tasks.values():
                 if job.limited != "close":
-                    task.cancel()
+                    self._loop.call_soon(task.cancel)  # after it has begun: else it would never come to `_finish`
 
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(cancel)

@@ -63,29 +63,29 @@ def serve_worker(
     `caller` may have ended before it could. `cores` are how many the worker may use, if not all. `output` says how it
     logs and prints, if not as this process does.
     """
-    server: ShardServer | None = None
-    try:
+    servers: list[ShardServer] = []
+
+    def serve() -> None:
+        nonlocal env_fns
         begin_worker(caller, names, channel)
         limit_threads()
-        try:
-            forked = not isinstance(env_fns, PickledFns)
-            if output is not None:
-                env_fns = output.before(env_fns, forked=forked)
-            server = ShardServer(env_fns, first, rules, cores)
-            channel.send_bytes(server.describe(forked=forked))
-            while problem := server.connect(channel.recv_bytes()):
-                channel.send_bytes(problem)
-            channel.send_bytes(b"")
-            server.run()
-        except (EOFError, ConnectionError):  # the caller is gone, or gave up while starting
-            pass
-    except Terminated:
-        sys.exit(1)
-    finally:
-        leave()
+        forked = not isinstance(env_fns, PickledFns)
+        if output is not None:
+            env_fns = output.before(env_fns, forked=forked)
+        server = ShardServer(env_fns, first, rules, cores)
+        servers.append(server)
+        channel.send_bytes(server.describe(forked=forked))
+        while problem := server.connect(channel.recv_bytes()):
+            channel.send_bytes(problem)
+        channel.send_bytes(b"")
+        server.run()
+
+    def close() -> None:
         unlink_semaphores(names)  # this process may end before its thread that watches the caller is told
-        if server is not None:
+        for server in servers:
             server.close()
+
+    _serve_and_close(serve, (EOFError, ConnectionError), close)
 
 
 def serve_leader(channel: BootChannel, caller: int) -> None:
@@ -94,17 +94,29 @@ def serve_leader(channel: BootChannel, caller: int) -> None:
     The first message of the boot channel is a pickled LeaderSpec, answered as a worker's spec is.
     """
     server = LeaderServer()
-    try:
+
+    def serve() -> None:
         begin_worker(caller, (), channel)
         channel.send_bytes(server.connect(channel.recv_bytes()))
         server.run()
-    except (EOFError, OSError):  # the caller has hung up, or gave up while starting
-        pass
+
+    _serve_and_close(serve, (EOFError, OSError), server.close)
+
+
+def _serve_and_close(serve: Callable[[], None], gone: tuple[type[Exception], ...], close: Callable[[], None]) -> None:
+    """Call `serve`, and then `close`, whenever SIGTERM may come. `gone` are how it tells that the caller is no more."""
+    try:
+        try:
+            serve()
+        except gone:  # or the caller gave up while starting
+            pass
+        finally:
+            try:
+                leave()  # at the beginning of which Terminated may be raised: SIGTERM comes with the end of the channel
+            finally:
+                close()
     except Terminated:
         sys.exit(1)
-    finally:
-        leave()
-        server.close()
 
 
 class LeaderServer:
