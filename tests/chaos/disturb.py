@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import os
 import random
@@ -9,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,13 +21,28 @@ from vecenvs.testing import leaks
 TOKEN = "VECENVS_CHAOS"
 PACKAGE = str(Path(vecenvs.__file__).parent) + os.sep
 TESTING = PACKAGE + "testing" + os.sep
+TEAMS = str(Path(__file__).with_name("teams.py"))
 _CALLS = frozenset(name for name in dis.opmap if name.startswith("CALL") and "INTRINSIC" not in name)
 _BACK = frozenset(name for name in dis.opmap if name.startswith(("JUMP_BACKWARD", "JUMP_ABSOLUTE")))
 
 
+_undisturbed = 0  # blocks of `undisturbed` that run
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Hold Ctrl-C back from a block: of this program's own code between the library and the player."""
+    global _undisturbed  # noqa: PLW0603
+    _undisturbed += 1
+    try:
+        yield
+    finally:
+        _undisturbed -= 1
+
+
 def inside(frame: FrameType | None) -> bool:
-    """Tell whether the frame, or one of its callers, runs code of the library."""
-    while frame is not None:
+    """Tell whether the frame, or one of its callers, runs code of the library, and none of `teams` since."""
+    while frame is not None and frame.f_code.co_filename != TEAMS and not _undisturbed:
         if frame.f_code.co_filename.startswith(PACKAGE) and not frame.f_code.co_filename.startswith(TESTING):
             return True
         frame = frame.f_back
@@ -131,6 +147,8 @@ class Interrupter:
             self._codes[code] = code.co_code
         before = self._last.get(frame, "")
         self._last[frame] = dis.opname[self._codes[code][frame.f_lasti]]
+        if _undisturbed:
+            return self._on_opcode
         if self._anywhere or before == "RESUME" or before in _CALLS or before in _BACK:
             self._count += 1
             self._left -= 1

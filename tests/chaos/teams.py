@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box
 
+from chaos.disturb import undisturbed
 from chaos.env import ChaosEnv
 from chaos.plan import Violation
 from vecenvs import MultiAgentVecEnv, VecEnvWrapper
-from vecenvs.agents.rows import MultiAgentBatch, batches_made
+from vecenvs.agents.rows import MultiAgentBatch
+from vecenvs.errors import EnvError
 from vecenvs.vec_env import Batch
 
 AGENTS = 3
@@ -62,20 +65,15 @@ class TeamView(VecEnvWrapper):
         return [*map(_own_info, self.venv.reset_infos)]
 
     def reset(self, indices: Any = None, *, seed: Any = None, options: Any = None) -> Any:
-        with batches_made(self._batch):
-            return self._first(self.rows.reset(indices, seed=seed, options=options)["agents"])
+        return self._call(
+            lambda: self.rows.reset(indices, seed=seed, options=options), lambda obs: self._first(obs["agents"])
+        )
 
     def step_async(self, actions: Any) -> None:
         self.rows.step_async(self._all(actions))
 
     def step_wait(self, timeout: float | None = None) -> Any:
-        with batches_made(self._batch):
-            obs, rewards, dones, infos = self.rows.step_wait(timeout)
-        if not self.direct:
-            rewards = self._checked(self.rows, obs, rewards, dones, infos)
-        else:
-            rewards = self._of_one(obs, rewards, infos)
-        return self._first(obs["agents"]), rewards, dones, [*map(_own_info, infos)]
+        return self._call(lambda: self.rows.step_wait(timeout), self._step)
 
     def send(self, actions: Any, indices: Any = None) -> None:
         self.rows.send(self._all(actions), indices)
@@ -84,8 +82,27 @@ class TeamView(VecEnvWrapper):
         self.rows.reset_async(indices, **kwargs)
 
     def recv(self, *args: Any, **kwargs: Any) -> Batch:
-        with batches_made(self._batch):
-            return self._batch(self.rows.recv(*args, **kwargs))
+        found: Batch = self._call(lambda: self.rows.recv(*args, **kwargs), self._batch)
+        return found
+
+    def _call(self, call: Callable[[], Any], convert: Callable[[Any], Any]) -> Any:
+        """Return what a call gives, converted as a whole: Ctrl-C is the library's to survive."""
+        try:
+            found = call()
+        except EnvError as error:
+            with undisturbed():
+                error.batch = error.batch if error.batch is None else self._batch(error.batch)
+            raise
+        with undisturbed():
+            return convert(found)
+
+    def _step(self, found: Any) -> Any:
+        obs, rewards, dones, infos = found
+        if not self.direct:
+            rewards = self._checked(self.rows, obs, rewards, dones, infos)
+        else:
+            rewards = self._of_one(obs, rewards, infos)
+        return self._first(obs["agents"]), rewards, dones, [*map(_own_info, infos)]
 
     def _all(self, actions: Any) -> Any:
         return {"agents": np.repeat(actions[:, None], AGENTS, axis=1)}
