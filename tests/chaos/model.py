@@ -240,7 +240,7 @@ class State(NamedTuple):
         ]
         if self.option_name in RENEWING and (due.raised or "raise" in faults or self.replaced or not self.life):
             fresh = [self._renewed()._replace(held=held)._fail(due) for held in helds]
-            found += [state._replace(broken=True, blurred=True) for state in found]
+            found += [state._replace(broken=not state.broken) for state in found]
             found += [state._replace(episode=episode, blurred=True) for state in fresh for episode in (0, 1)]
         return found
 

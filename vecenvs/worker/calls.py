@@ -13,7 +13,7 @@ from vecenvs.errors import VecEnvError
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.protocol import RemoteFailure, safe_text
 from vecenvs.worker.coroutines import begin_close
-from vecenvs.worker.env_errors import ENV_ERRORS
+from vecenvs.worker.env_errors import ENV_ERRORS, Unmade
 from vecenvs.worker.env_states import take_state
 from vecenvs.worker.hosts.host_parts import run_on
 from vecenvs.worker.outcomes import Runner, finish
@@ -43,6 +43,8 @@ def works_of(env_shard: Shard, first: int, call: EnvCall) -> list[Callable[[], A
 
 
 def _run(env: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if type(env) is Unmade:  # a Ctrl-C has cut off the making of another one
+        raise VecEnvError("this env was closed, as it had raised, and its next reset makes another one: reset it first")
     # Each env gets arguments of its own, as it would in a process of its own.
     return run_on(env, function, copy_containers(args), copy_containers(kwargs))
 

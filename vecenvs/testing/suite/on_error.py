@@ -213,6 +213,10 @@ class OnErrorConformance(Conformance):
         with pytest.raises(EnvError, match="env 1.*observation_space") as caught:
             vec.step([0] * 3)
         assert isinstance(caught.value.__cause__, SpaceMismatch)
+        for call in (functools.partial(vec.get_attr, "tag"), functools.partial(vec.set_attr, "given", 3)):
+            with pytest.raises(EnvError, match="env 1.*reset it first"):
+                call(indices=[1])
+            assert call(indices=[0]) in ([0], None)
 
     @pytest.mark.parametrize("mode", MODES)
     def test_every_env_is_closed_once(self, make: Make, mode: str, tmp_path: Path) -> None:
