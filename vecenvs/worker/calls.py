@@ -39,12 +39,13 @@ def works_of(env_shard: Shard, first: int, call: EnvCall) -> list[Callable[[], A
     some = [slot - first for slot in slots]
     if function is take_state:
         return [partial(env_shard.state_of, local, *args) for local in some]
-    return [partial(_run, env, function, args, kwargs) for env in env_shard.targets(some)]
+    targets = zip(slots, env_shard.targets(some), strict=True)
+    return [partial(_run, slot, env, function, args, kwargs) for slot, env in targets]
 
 
-def _run(env: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if type(env) is Unmade:  # a Ctrl-C has cut off the making of another one
-        raise VecEnvError("this env was closed, as it had raised, and its next reset makes another one: reset it first")
+def _run(slot: int, env: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if type(env) is Unmade:  # the making of another one has failed, or was cut off
+        raise VecEnvError(f"env {slot} was closed, and another one has not been made: reset([{slot}]) it first")
     # Each env gets arguments of its own, as it would in a process of its own.
     return run_on(env, function, copy_containers(args), copy_containers(kwargs))
 
