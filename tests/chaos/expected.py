@@ -39,7 +39,7 @@ class Expected:
         self.owner = [worker for worker, shard in enumerate(shards) for _ in shard]
         self.hosts = [host for host in plan.hosts for _ in host.slots]  # by slot
         self.states = [
-            {State(slot, plan.mode, self.owner[slot] not in inline, host.kind, plan.option)}
+            {State(slot, plan.mode, self.owner[slot] not in inline, host.kind, plan.option, plan.late)}
             for slot, host in enumerate(self.hosts)
         ]
         self.lock = {"idle"}  # or "step" or "call": what may be under way of all envs

@@ -17,6 +17,7 @@ from chaos.env import (
     ENDING,
     FAULTS,
     FIELDS,
+    HANG,
     KINDS,
     MISSING,
     RAISE,
@@ -55,7 +56,7 @@ class Due(NamedTuple):
 
     `kind`: "row"; "first" (row of an episode); "lost" (the row with worker_restarted); "error" (an EnvError); "death"
     (none: the worker ends before it). `command`: "step", "reset" or "auto" (the reset that an async episode's end
-    brings). `held` are the seed and the option that waited before the command, `before` the env's episode and fault.
+    brings). `held` are the seed and the option that waited before the command, `before` what was `known` of the env.
     """
 
     kind: str
@@ -70,7 +71,7 @@ class Due(NamedTuple):
     unsure: bool = False  # whether the seed may be any: derived, of an env that replaces another
     held: tuple[int, int] = (MISSING, MISSING)  # what a reset gets
     kept: tuple[int, int] = (MISSING, MISSING)  # what waited for a reset when the command was given
-    before: tuple[int, str] = (0, "")
+    before: tuple[int, str, int, int, int] = (0, "", 0, 0, 0)
     refused: bool = False  # by a batched env, which does nothing then
     unread: bool = False  # an error because a row's infos cannot be unpickled
     among: bool = False  # an env's first one, perhaps after a reset of others of its batched env
@@ -101,6 +102,7 @@ class State(NamedTuple):
     remote: bool
     kind: str = SINGLE  # of its host
     option_name: str = ""  # of the round: see `options`
+    late: str = ""  # what becomes of its step that hangs, if it alone is late then: "lost" or "error"
     broken: bool = False  # whether its next reset makes it anew
     life: int = 0  # 0: not known yet
     episode: int = 0
@@ -125,6 +127,11 @@ class State(NamedTuple):
         return self.slot, 0, self.life, self.episode, self.t, self.hash, self.seed, self.option
 
     @property
+    def known(self) -> tuple[int, str, int, int, int]:
+        """What an env has besides its row: another one, in its place, has none of that."""
+        return self.episode, self.fault, self.life, self.bumps, self.bonus
+
+    @property
     def together(self) -> bool:
         """Whether the env is part of a batched one."""
         return self.kind != SINGLE
@@ -141,7 +148,7 @@ class State(NamedTuple):
     def given_step(self, action: int) -> State:
         """Return the state after a step was sent."""
         kind = action % KINDS
-        due = Due("row", "step", action, held=self.held, kept=self.held, before=(self.episode, self.fault))
+        due = Due("row", "step", action, held=self.held, kept=self.held, before=self.known)
         if self.phase == "lost":
             return self._lose(due)
         if kind == RAISE and self.phase == "live" and self.option_name in RENEWING:
@@ -152,6 +159,12 @@ class State(NamedTuple):
             return self.given_reset("step", self.held)
         if kind in DEADLY and self.remote:
             return self._replace(due=due._replace(kind="death"))
+        if kind == HANG and self.late:  # another env takes its place
+            if self.option_name in RENEWING:
+                return self._replace(broken=True)._end(due._replace(truncated=True, raised=True))
+            if self.late == "lost":
+                return self._replace(broken=True)._lose(due)
+            return self._replace(phase="failed", broken=True, due=due._replace(kind="error"))
         number = mix(mix(self.hash, action), self.bonus)
         after = self._replace(t=self.t + 1, hash=number, fault=FAULTS.get(kind, self.fault))
         if kind == BAD_INFO and self.remote:
@@ -161,12 +174,12 @@ class State(NamedTuple):
 
     def refused(self, command: str, action: int = 0) -> State:
         """Return the state after a command which a batched env refuses as a whole."""
-        due = Due("error", command, action, held=self.held, kept=self.held, before=(self.episode, self.fault))
+        due = Due("error", command, action, held=self.held, kept=self.held, before=self.known)
         return self._replace(phase="failed" if self.needs_reset else self.phase, due=due._replace(refused=True))
 
     def waiting(self, action: int) -> State:
         """Return the state after a step in which a batched env ends lost episodes: one that has begun is repeated."""
-        due = Due("first", "step", action, held=self.held, kept=self.held, before=(self.episode, self.fault))
+        due = Due("first", "step", action, held=self.held, kept=self.held, before=self.known)
         return self._replace(due=due._replace(start=True))
 
     def _lose(self, due: Due) -> State:
@@ -182,8 +195,7 @@ class State(NamedTuple):
 
     def given_reset(self, command: str, held: tuple[int, int]) -> State:
         """Return the state after a reset was sent, or a step that resets (next_step)."""
-        before = self.episode, self.fault
-        due = Due("first", command, held=held, kept=self.held, before=before)
+        due = Due("first", command, held=held, kept=self.held, before=self.known)
         after = self._replace(held=held)._begin(due)
         # What waited for the reset waits on if that fails, but not what was given to it.
         fails = self.fault == "raise" and self.option_name not in RENEWING
@@ -238,8 +250,12 @@ class State(NamedTuple):
             self._replace(episode=episode, fault=fault, held=held, blurred=True)._fail(due)
             for episode, fault, held in itertools.product(episodes, faults, helds)
         ]
-        if self.option_name in RENEWING and (due.raised or "raise" in faults or self.replaced or not self.life):
+        if (self.option_name in RENEWING or self.late) and (
+            due.raised or "raise" in faults or self.replaced or not self.life
+        ):
             fresh = [self._renewed()._replace(held=held)._fail(due) for held in helds]
+            life, bumps, bonus = due.before[2:]
+            found += [state._replace(life=life, bumps=bumps, bonus=bonus) for state in found if not self.life]
             found += [state._replace(broken=not state.broken) for state in found]
             found += [state._replace(episode=episode, blurred=True) for state in fresh for episode in (0, 1)]
         return found

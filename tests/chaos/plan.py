@@ -39,6 +39,7 @@ class Plan:
     moves: bool = False  # whether workers may move: see `RayVecEnv`'s min_workers
     teams: bool = False  # whether the envs have several agents: see `TeamEnv`
     option: str = ""  # see `options`
+    late: str = ""  # see `State`
     newest: bool = False  # whether workers are children of this process, to be found without their pids
 
     @property

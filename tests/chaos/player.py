@@ -73,6 +73,8 @@ class Player:
         if plan.deadly:
             kinds += [EXIT, KILL, SEGFAULT, HANG, END_DIE]
             weights += [0.5, 0.5, 0.3, 0.15, 0.5]
+        if plan.late:
+            kinds, weights = [*kinds, HANG], [*weights, 2]
         chosen = [kind + KINDS * rng.randrange(NONCES) for kind in rng.choices(kinds, weights, k=len(slots))]
         for slot, action in zip(slots, chosen, strict=True):
             kind = action % KINDS

@@ -18,7 +18,7 @@ from chaos.calls import Calls
 from chaos.disturb import Disturber, Interrupter
 from chaos.env import FORMS, PADS, ChaosEnv
 from chaos.expected import Expected
-from chaos.hosts import SINGLE, draw_hosts, functions
+from chaos.hosts import SINGLE, Host, draw_hosts, functions
 from chaos.options import OPTIONS, Begun, arguments_of
 from chaos.plan import Plan, Violation
 from chaos.player import Player
@@ -29,6 +29,7 @@ from vecenvs.backends import backend_class
 from vecenvs.errors import VecEnvError
 from vecenvs.pool.hosts import Hosts
 from vecenvs.testing import leaks
+from vecenvs.testing.envs.awaiting import awaiting
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.autoreset import AUTORESET_MODES
 
@@ -56,6 +57,8 @@ ENGINES = {
     "subproc-forkserver": Engine("subproc", {"start_method": "forkserver"}, steps=50),
     "subproc-spawn": Engine("subproc", {"start_method": "spawn"}, steps=50),
     "caller": Engine("subproc", {"start_method": "fork", "caller_steps": True}),
+    "threads": Engine("subproc", {"start_method": "fork", "concurrency": "threads"}),
+    "asyncio": Engine("subproc", {"start_method": "fork", "concurrency": "asyncio"}),
     "mpi-shared": Engine("mpi", **MPI),
     "mpi-messages": Engine("mpi", {"transport": "messages"}, **MPI),
     "ray-shared": Engine("ray", **RAY),
@@ -72,6 +75,9 @@ def plan_of(rng: random.Random, engine: Engine) -> Plan:
     pad = rng.choice(PADS)
     info_attrs = ("bonus",) if rng.random() < 0.2 else ()
     hosts = draw_hosts(rng, mode, info_attrs)
+    waits = "concurrency" in engine.kwargs  # of single envs, whose time limits are their own
+    if waits:
+        hosts = [Host(SINGLE, k, 1) for k in range(hosts[-1].slots.stop)]
     plan = Plan(
         mode=mode,
         hosts=hosts,
@@ -89,9 +95,11 @@ def plan_of(rng: random.Random, engine: Engine) -> Plan:
         faults=disturbed and rng.random() < 0.6,
         patience=engine.patience,
         info_attrs=info_attrs,
-        teams=all(host.kind == SINGLE for host in hosts) and rng.random() < 0.3,
+        teams=not waits and all(host.kind == SINGLE for host in hosts) and rng.random() < 0.3,
         newest=engine.backend == "subproc",
     )
+    if engine.kwargs.get("concurrency") == "threads" and plan.step_timeout is not None:
+        plan.late, plan.max_restarts = "lost" if plan.restart else "error", 1000
     if not plan.teams and all(host.kind == SINGLE for host in hosts) and rng.random() < 0.8:
         plan.option = rng.choice(OPTIONS)
     return plan
@@ -177,7 +185,9 @@ class Rounds:
                 fns = functions(plan.hosts, plan.form, plan.pad, TeamEnv)
                 multi = make_multi_agent(fns, backend=self.engine.backend, **kwargs)
                 return TeamView(multi, direct=bool(plan.interrupts))
-            return backend_class(self.engine.backend)(functions(plan.hosts, plan.form, plan.pad), **kwargs)
+            fns = functions(plan.hosts, plan.form, plan.pad)
+            fns = awaiting(fns) if self.engine.kwargs.get("concurrency") == "asyncio" else fns
+            return backend_class(self.engine.backend)(fns, **kwargs)
 
         faulthandler.dump_traceback_later(self.engine.patience, exit=True, file=self.log)
         try:
@@ -265,7 +275,7 @@ def warm_up(name: str) -> None:
             address="local", num_cpus=8, include_dashboard=False, object_store_memory=80 * 2**20,
             logging_level="error", log_to_driver=False,
         )  # fmt: skip
-    kwargs = dict(engine.kwargs)
+    kwargs = {key: value for key, value in engine.kwargs.items() if key != "concurrency"}
     if engine.backend != "dummy":
         kwargs["num_workers"] = 2
     vec = backend_class(engine.backend)(

@@ -103,12 +103,13 @@ class EnvTasks(Runner):
                 self._start(job)
 
     def _start(self, job: Job) -> None:
-        self._begun(job)
-        self._tasks[job.local] = job, self._loop.create_task(self._carry_out(job))
         if self._limits and not self._ticking:
             self._ticking = True
             self._ticks += 1
-            self._loop.call_later(self._tick, self._look, time.monotonic() + self._tick)
+            self._looked = time.monotonic()
+            self._loop.call_later(self._tick, self._look)
+        self._begun(job)
+        self._tasks[job.local] = job, self._loop.create_task(self._carry_out(job))
 
     async def _carry_out(self, job: Job) -> None:
         before = forks.count
@@ -139,14 +140,14 @@ class EnvTasks(Runner):
         self._flushes = False
         self.flush()
 
-    def _look(self, scheduled: float) -> None:
+    def _look(self) -> None:
         self._ticks += 1
-        for job in self._late(scheduled):
+        for job in self._late():
             self._tasks[job.local][1].cancel()
             self._loop.call_later(_GRACE, self._abandon, job)
         self._ticking = bool(self._timed)
         if self._ticking:
-            self._loop.call_later(self._tick, self._look, time.monotonic() + self._tick)
+            self._loop.call_later(self._tick, self._look)
 
     def _abandon(self, job: Job) -> None:
         """Go on without a coroutine that has gone on in spite of its cancellation."""

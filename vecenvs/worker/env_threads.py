@@ -73,9 +73,8 @@ class EnvThreads(Runner):
     def _watch(self) -> None:
         """Abandon threads whose envs take too long: others take their places."""
         while not self._left.is_set():
-            scheduled = time.monotonic() + self._tick
             self._left.wait(self._tick)
-            for job in self._late(scheduled):
+            for job in self._late():
                 if not self._claim(job):  # it has ended meanwhile
                     continue
                 old = self._queues.pop(job.local)

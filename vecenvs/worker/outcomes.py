@@ -104,6 +104,7 @@ class Runner(abc.ABC):
         self._tick = min([0.1, *(limit / 8 for limit in self._limits.values())])
         self._timed: dict[Job, None] = {}  # jobs with a limit that have begun, by the time of that
         self._lost = 0.0  # seconds in which nothing could run, which count for no limit
+        self._looked = time.monotonic()  # when that was found last
         self._ending = threading.Lock()
         self._closed = False
         self._work = work
@@ -187,7 +188,7 @@ class Runner(abc.ABC):
         """Tell jobs to end that can be told."""
 
     def _begun(self, job: Job) -> None:
-        job.began = time.monotonic() - self._lost
+        job.began = -self._lost + time.monotonic()  # in this order: time that is lost in between adds to the limit
         if self._limits:
             _current.set((self, job))
         if job.limited in self._limits:
@@ -223,11 +224,12 @@ class Runner(abc.ABC):
         slot = self._first + job.local
         return Raised(StepTimeout([slot], self._limits[job.limited], job.limited, then=f"Env {slot} needs a reset"))
 
-    def _late(self, scheduled: float) -> list[Job]:
-        """Look at the clock, which was to happen at a time; return the jobs whose time is over, each of them once."""
-        now = time.monotonic()
-        if now - scheduled > _LAG:
-            self._lost += now - scheduled
+    def _late(self) -> list[Job]:
+        """Look at the clock, a tick after the last time; return the jobs whose time is over, each of them once."""
+        now, before = time.monotonic(), self._looked
+        self._looked = now
+        if now - before - self._tick > _LAG:
+            self._lost += now - before - self._tick
         now -= self._lost
         found = []
         with self._ending:
