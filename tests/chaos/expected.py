@@ -153,7 +153,7 @@ class Expected:
         After a worker's death they wait for each other: see `State.waiting`.
         """
         if host.kind == SINGLE:
-            return lambda state: {state.given_step(given[state.slot])}
+            return lambda state: {state.given_step(given[state.slot], in_time=late) for late in (False, True)}
         each = [self.free(slot) for slot in host.slots]
         refused = any(s.needs_reset for states in each for s in states)
         lost = self.causes[self.owner[host.first]] > 0 or any(

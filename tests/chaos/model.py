@@ -145,8 +145,8 @@ class State(NamedTuple):
         """Whether the env is under an async autoreset."""
         return self.due is not None and self.due.command == "auto"
 
-    def given_step(self, action: int) -> State:
-        """Return the state after a step was sent."""
+    def given_step(self, action: int, *, in_time: bool = False) -> State:
+        """Return the state after a step was sent; with `in_time` that of one that hangs while its process is stopped."""
         kind = action % KINDS
         due = Due("row", "step", action, held=self.held, kept=self.held, before=self.known)
         if self.phase == "lost":
@@ -159,7 +159,7 @@ class State(NamedTuple):
             return self.given_reset("step", self.held)
         if kind in DEADLY and self.remote:
             return self._replace(due=due._replace(kind="death"))
-        if kind == HANG and self.late:  # another env takes its place
+        if kind == HANG and self.late and not in_time:  # another env takes its place
             if self.option_name in RENEWING:
                 return self._replace(broken=True)._end(due._replace(truncated=True, raised=True))
             if self.late == "lost":

@@ -57,6 +57,8 @@ ENGINES = {
     "subproc-forkserver": Engine("subproc", {"start_method": "forkserver"}, steps=50),
     "subproc-spawn": Engine("subproc", {"start_method": "spawn"}, steps=50),
     "caller": Engine("subproc", {"start_method": "fork", "caller_steps": True}),
+    "dummy-threads": Engine("dummy", {"concurrency": "threads"}),
+    "dummy-asyncio": Engine("dummy", {"concurrency": "asyncio"}),
     "threads": Engine("subproc", {"start_method": "fork", "concurrency": "threads"}),
     "asyncio": Engine("subproc", {"start_method": "fork", "concurrency": "asyncio"}),
     "mpi-shared": Engine("mpi", **MPI),
@@ -98,7 +100,7 @@ def plan_of(rng: random.Random, engine: Engine) -> Plan:
         teams=not waits and all(host.kind == SINGLE for host in hosts) and rng.random() < 0.3,
         newest=engine.backend == "subproc",
     )
-    if engine.kwargs.get("concurrency") == "threads" and plan.step_timeout is not None:
+    if engine.kwargs.get("concurrency") == "threads" and engine.backend != "dummy" and plan.step_timeout is not None:
         plan.late, plan.max_restarts = "lost" if plan.restart else "error", 1000
     if not plan.teams and all(host.kind == SINGLE for host in hosts) and rng.random() < 0.8:
         plan.option = rng.choice(OPTIONS)
