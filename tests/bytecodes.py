@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any
 
+from vecenvs.worker import process
+
 
 class Interrupt(BaseException):
     """What a signal's handler raises."""
@@ -22,7 +24,7 @@ def interrupted(call: Callable[[], object], bytecodes: int, files: Collection[st
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
-            left -= 1
+            left -= not process._handlers  # else signals are held back, and no handler raises
             if left < 0:
                 raise Interrupt
         return trace

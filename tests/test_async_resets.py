@@ -6,6 +6,7 @@ import itertools
 import sys
 import threading
 import time
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -15,10 +16,16 @@ from vecenvs.backends import in_process
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import CountingEnv, counting_fns
-from vecenvs.worker import async_resets, row_writer, worker
+from vecenvs.worker import async_resets, env_threads, outcomes, row_writer, worker
 from vecenvs.worker.async_resets import AsyncResets
+from vecenvs.worker.env_threads import EnvThreads
+from vecenvs.worker.rules import TimeLimits, WorkShare
 
-FILES = {async_resets.__file__, threading.__file__}
+FILES = {module.__file__ for module in (async_resets, env_threads, outcomes, threading)}
+
+
+def env_threads_of() -> EnvThreads:
+    return EnvThreads(0, TimeLimits(), WorkShare())
 
 
 @pytest.mark.timeout(60)
@@ -36,7 +43,7 @@ def test_a_reset_begun_again_after_an_exception_is_carried_out_once() -> None:
         def send(*row: Any, sent: list[Any] = sent) -> None:
             sent.append(row)
 
-        resets = AsyncResets(reset, send, closed.append, threads=True)
+        resets = AsyncResets(reset, send, closed.append, env_threads_of())
         more = interrupted(lambda resets=resets: resets.begin(3), bytecodes, FILES)  # type: ignore[misc]
         if bytecodes % 2:  # else the one that asks for the row begins the reset
             resets.begin(3)
@@ -49,7 +56,7 @@ def test_a_reset_begun_again_after_an_exception_is_carried_out_once() -> None:
 
 def test_what_still_runs_at_the_end_closes_its_env_itself() -> None:
     gate, closed = threading.Event(), threading.Event()
-    resets = AsyncResets(lambda _: (gate.wait(20.0), {}), lambda *_: None, lambda _: closed.set(), threads=True)
+    resets = AsyncResets(lambda _: (gate.wait(20.0), {}), lambda *_: None, lambda _: closed.set(), env_threads_of())
     resets.begin(0)
     assert resets.leave(0.0) == {0}
     assert not closed.is_set()
@@ -61,8 +68,8 @@ def test_a_reset_that_could_not_begin_is_not_waited_for(monkeypatch: pytest.Monk
     def fail(*_: object) -> int:
         raise RuntimeError("can't start new thread")
 
-    resets = AsyncResets(lambda _: (0, {}), lambda *_: None, lambda _: None, threads=True)
-    monkeypatch.setattr("_thread.start_new_thread", fail)
+    resets = AsyncResets(lambda _: (0, {}), lambda *_: None, lambda _: None, env_threads_of())
+    monkeypatch.setattr(threading, "_start_new_thread", fail)
     with pytest.raises(RuntimeError):
         resets.begin(0)
     assert resets.leave(20.0) == set()
@@ -90,6 +97,12 @@ def test_an_episode_whose_end_was_broken_off_is_not_reset(monkeypatch: pytest.Mo
         assert vec.get_attr("episode") == [2]
 
 
+def at_work(others: Collection[int]) -> bool:
+    """Tell whether an env's thread does more than wait for its next job."""
+    frames = sys._current_frames().items()
+    return any(frame.f_code.co_name != "_serve" for thread, frame in frames if thread not in others)
+
+
 @pytest.mark.timeout(60)
 def test_an_env_reported_as_failed_is_not_renewed_by_its_reset() -> None:
     """At whatever bytecode an exception ends the wait for first rows, of which a reset in a thread may be late."""
@@ -106,8 +119,8 @@ def test_an_env_reported_as_failed_is_not_renewed_by_its_reset() -> None:
             except EnvError as error:
                 failed += 1
                 deadline = time.monotonic() + 20.0
-                while sys._current_frames().keys() - threads and time.monotonic() < deadline:
-                    time.sleep(0.001)  # for the threads of the resets, which `threading` does not know
+                while at_work(threads) and time.monotonic() < deadline:
+                    time.sleep(0.001)
                 with pytest.raises(EnvError, match=f"env {error.index} failed before"):
                     vec.step([0, 0])
     assert failed > 3

@@ -17,6 +17,7 @@ from typing import Any
 
 import vecenvs
 from vecenvs.testing import leaks
+from vecenvs.worker import process
 
 TOKEN = "VECENVS_CHAOS"
 PACKAGE = str(Path(vecenvs.__file__).parent) + os.sep
@@ -147,7 +148,7 @@ class Interrupter:
             self._codes[code] = code.co_code
         before = self._last.get(frame, "")
         self._last[frame] = dis.opname[self._codes[code][frame.f_lasti]]
-        if _undisturbed:
+        if _undisturbed or process._handlers:  # signals are held back
             return self._on_opcode
         if self._anywhere or before == "RESUME" or before in _CALLS or before in _BACK:
             self._count += 1

@@ -146,7 +146,7 @@ class State(NamedTuple):
         return self.due is not None and self.due.command == "auto"
 
     def given_step(self, action: int, *, in_time: bool = False) -> State:
-        """Return the state after a step was sent; with `in_time` that of one that hangs while its process is stopped."""
+        """Return the state after a step was sent; with `in_time`, after one that hangs while its process is stopped."""
         kind = action % KINDS
         due = Due("row", "step", action, held=self.held, kept=self.held, before=self.known)
         if self.phase == "lost":

@@ -2,142 +2,131 @@
 
 from __future__ import annotations
 
-import _thread
+import contextlib
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from vecenvs.worker.env_shard import FirstRow
+from vecenvs.worker.env_threads import EnvThreads
+from vecenvs.worker.outcomes import Job, outcome_of
+
+Row = TypeVar("Row")
 
 
-class AsyncResets:
-    """Runs `reset(local)` for envs whose episodes have ended, each in a thread of its own if `threads` is true.
+class FirstRows(Generic[Row]):
+    """First rows of episodes: each is sent once, when it is there and a command has asked for it, in either order.
 
-    `reset` returns what writes the first row. That is sent, by `send(number, local, first_row)`, when the reset has
-    ended and command `number` has asked for it, in either order. An env which is still in its reset when the worker
-    closes is closed by that reset's thread, by `close(local)`.
+    `send(number, local, row)` gets the number of that command, the env and its row. `begin(local, reset)` begins an
+    env's reset, or the one that is `under_way`, if an exception has kept it from that; until its row has been sent.
     """
+
+    def __init__(self, send: Callable[[int, int, Row], None], begin: Callable[[int, Any], None] | None = None) -> None:
+        self.under_way: dict[int, Any] = {}
+        self._send = send
+        self._begin = begin
+        self._lock = threading.Lock()
+        self._rows: dict[int, Row] = {}
+        self._asked: dict[int, int] = {}  # env -> number of the command
+
+    def put(self, local: int, row: Row) -> None:
+        """Take the first row of an env."""
+        self._rows[local] = row
+        self._answer(local)
+
+    def ask(self, local: int, number: int) -> None:
+        """Send the env's first row as the answer to command `number`, once there is one."""
+        reset, ready = self.under_way.get(local), local in self._rows  # before the row can be sent
+        self._asked[local] = number
+        self._go_on(local, reset, ready=ready)
+
+    def ask_again(self, local: int) -> bool:
+        """Go on with an `ask` that an exception has ended. Return False if it had not begun."""
+        reset, ready = self.under_way.get(local), local in self._rows
+        if local not in self._asked:
+            return False
+        self._go_on(local, reset, ready=ready)
+        return True
+
+    def drop(self, some: Iterable[int]) -> None:
+        """Forget the first rows of these envs, and who asks for them: others follow."""
+        if self.under_way or self._rows or self._asked:
+            for local in some:
+                for kept in (self.under_way, self._rows, self._asked):
+                    kept.pop(local, None)
+
+    def begin(self, local: int, reset: Any = None) -> None:
+        """Begin the reset of one env, or `reset` if that has not begun."""
+        if self._begin is not None:
+            self._begin(local, reset)
+
+    def _go_on(self, local: int, reset: Any, *, ready: bool) -> None:
+        if not ready:  # else a worker that this one replaces, or an exception, may have kept it from its beginning
+            self.begin(local, reset)
+        self._answer(local)
+
+    def _answer(self, local: int) -> None:
+        with self._lock:
+            if local not in self._rows or local not in self._asked:
+                return
+            row, number = self._rows.pop(local), self._asked.pop(local)
+            self.under_way.pop(local, None)
+        self._send(number, local, row)
+
+
+class AsyncResets(FirstRows[FirstRow]):
+    """Calls `reset(local)` for envs whose episodes have ended, in the envs' `threads` if there are any.
+
+    `reset` returns what writes the first row. An env which is still in its reset when the worker closes is closed after
+    that, by `close(local)`, in its thread.
+    """
+
+    under_way: dict[int, Job]
 
     def __init__(
         self,
         reset: Callable[[int], FirstRow],
         send: Callable[[int, int, FirstRow], None],
         close: Callable[[int], object],
-        *,
-        threads: bool,
+        threads: EnvThreads | None,
     ) -> None:
-        self._reset = reset
-        self._send = send
-        self._close = close
-        self._use_threads = threads
-        self._lock = threading.Lock()
-        self._first_rows: dict[int, FirstRow] = {}
-        self._asked: dict[int, int] = {}  # env -> number of the command that asks for its first row
-        self._threads: dict[int, _ResetThread] = {}  # of resets whose first row has not been sent
-        self._left: set[int] = set()  # envs to be closed by the thread of their reset
+        super().__init__(send)
+        self._reset, self._close = reset, close
+        self._threads = threads
 
-    def begin(self, local: int) -> None:
+    def begin(self, local: int, reset: Job | None = None) -> None:
         """Begin the reset of one env. Called again, after an exception, it does not begin another one."""
-        if not self._use_threads:
-            self._run(local)
+        if self._threads is None:
+            self.put(local, self._reset(local))
             return
-        self._threads.setdefault(local, _ResetThread(self._run, local)).begin()
-
-    def ask(self, local: int, number: int) -> None:
-        """Send the env's first row as the answer to command `number`, once there is one."""
-        thread = self._threads.get(local)
-        begun = local in self._first_rows if thread is None else thread.begun
-        self._asked[local] = number
-        if not begun:  # by a worker that this one replaces, or because an exception came before
-            self.begin(local)
-        self._answer(local)
-
-    def ask_again(self, local: int) -> bool:
-        """Go on with an `ask` that an exception has ended. Return False if it had not begun."""
-        with self._lock:
-            if local not in self._asked:
-                return False
-            thread = self._threads.get(local)
-            begun = local in self._first_rows or (thread is not None and thread.begun)
-        if not begun:
-            self.begin(local)
-        self._answer(local)
-        return True
+        if reset is None:
+            reset = self.under_way.setdefault(local, Job(local, partial(self._reset, local), self._deliver))
+        self._threads.begin([reset])
 
     def drop(self, some: Iterable[int]) -> None:
-        """Wait for the end of these envs' resets, if some are under way, and drop their first rows: others follow."""
-        if not (self._threads or self._asked or self._first_rows):
-            return
-        for local in some:
-            thread = self._threads.get(local)
-            if thread is not None:
-                thread.join()
-            self._threads.pop(local, None)
-            self._asked.pop(local, None)
-            self._first_rows.pop(local, None)
+        """Wait for the end of these envs' resets, if some are under way, and forget their first rows."""
+        for local in some if self.under_way else ():
+            if self._threads is not None and local in self.under_way and local in self._threads:
+                self._threads.call(local, list)  # after what it does now
+        super().drop(some)
 
     def leave(self, grace: float) -> set[int]:
-        """Wait up to `grace` seconds for the resets; return the envs whose threads are left to close them."""
-        deadline = time.monotonic() + grace
-        for thread in list(self._threads.values()):
-            thread.join(max(deadline - time.monotonic(), 0.0))
-        with self._lock:
-            running = {local for local, thread in self._threads.items() if thread.begun}
-            self._left = running - self._first_rows.keys()
-        return self._left
+        """Wait up to `grace` seconds for the resets; return the envs that are left to be closed by their threads."""
+        threads, deadline = self._threads, time.monotonic() + grace
+        if threads is None:
+            return set()
+        left = {local for local, job in self.under_way.items() if not job.over and local in threads}
+        ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+        threads.begin([Job(local, list, lambda job, _: ended.put(job.local)) for local in left])
+        with contextlib.suppress(queue.Empty):
+            while left:
+                left.discard(ended.get(timeout=max(deadline - time.monotonic(), 0.0)))
+        threads.begin([Job(local, partial(self._close, local), lambda *_: None) for local in left])
+        threads.leave(0.0)
+        return left
 
-    def _run(self, local: int) -> None:
-        first_row = self._reset(local)
-        with self._lock:
-            self._first_rows[local] = first_row
-            left = local in self._left
-        if left:
-            self._close(local)
-        else:
-            self._answer(local)
-
-    def _answer(self, local: int) -> None:
-        with self._lock:
-            if local not in self._first_rows or local not in self._asked:
-                return
-            first_row, number = self._first_rows.pop(local), self._asked.pop(local)
-            self._threads.pop(local, None)
-        self._send(number, local, first_row)
-
-
-class _ResetThread:
-    """A daemon thread that runs `work(local)` once.
-
-    The handler of a signal may raise at any bytecode. Within `threading.Thread.start` that leaves a thread that can
-    neither be started again nor be joined. So the thread is started, and this is recorded, by one call into C.
-    """
-
-    def __init__(self, work: Callable[[int], object], local: int) -> None:
-        self._work = work
-        self._local = local
-        self._begun: list[int] = []
-        self._ended = False
-        self._running = _thread.allocate_lock()
-        self._running.acquire()
-
-    @property
-    def begun(self) -> bool:
-        """Whether the thread has been started."""
-        return bool(self._begun)
-
-    def begin(self) -> None:
-        """Start the thread if that has not been done."""
-        if not self._begun:
-            self._begun.extend(map(_thread.start_new_thread, (self._run,), ((),)))
-
-    def join(self, timeout: float = -1) -> None:
-        """Wait for the end of the thread, up to `timeout` seconds if that is not -1."""
-        if self._begun and not self._ended and self._running.acquire(timeout=timeout):
-            self._running.release()
-
-    def _run(self) -> None:
-        try:
-            self._work(self._local)
-        finally:
-            self._ended = True
-            self._running.release()
+    def _deliver(self, job: Job, outcome: object) -> None:
+        self.put(job.local, outcome_of(outcome))

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from vecenvs._native import forks
 from vecenvs.worker.outcomes import Job, Raised, Runner
+from vecenvs.worker.process import HeldSignals
 from vecenvs.worker.rules import TimeLimits, WorkShare
 
 
@@ -27,6 +28,10 @@ class EnvThreads(Runner):
     def _begin(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
             self._queue_of(job.local).put(job)
+
+    def __contains__(self, local: int) -> bool:
+        """Tell whether an env has a thread, as it has once a job of it was begun."""
+        return local in self._queues
 
     def alive(self) -> bool:
         return True
@@ -50,15 +55,19 @@ class EnvThreads(Runner):
     def _queue_of(self, local: int) -> queue.SimpleQueue[Job | None]:
         jobs = self._queues.get(local)
         if jobs is None:
-            self._queues[local] = jobs = queue.SimpleQueue()
+            jobs = queue.SimpleQueue()
             name = f"vecenvs-env-{self._first + local}"
             thread = threading.Thread(target=self._serve, args=(jobs,), name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            with HeldSignals():  # what a handler raises in `start` leaves a thread that cannot be used
+                thread.start()
+                self._threads.append(thread)
+                self._queues[local] = jobs
         return jobs
 
     def _serve(self, jobs: queue.SimpleQueue[Job | None]) -> None:
         while (job := jobs.get()) is not None:
+            if job.over:  # begun twice, as an exception came in between
+                continue
             self._begun(job)
             try:
                 outcome = forks.run(job.work)

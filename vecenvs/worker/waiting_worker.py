@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from vecenvs.transport.protocol import (
     slots_of,
 )
 from vecenvs.transport.reset_arguments import NONE_GIVEN
+from vecenvs.worker.async_resets import FirstRows
 from vecenvs.worker.calls import EnvCall, close_envs, result_of, works_of
 from vecenvs.worker.env_errors import ENV_ERRORS, Remake, Unmade
 from vecenvs.worker.env_shard import EnvShard
@@ -95,9 +96,9 @@ class WaitingWorker(Worker):
         self._late = 0  # envs whose episodes have ended since they were too late
         self._writing = threading.Lock()
         self._ended: deque[tuple[Take, int, Any]] = deque()  # outcomes that have not been written
-        self._next: dict[int, Take] = {}  # envs in an async reset
-        self._first_rows: dict[int, tuple[Any, float]] = {}  # outcomes of async resets that have ended, their seconds
-        self._asked: dict[int, int] = {}  # env -> number of the command that asks for its first row
+        self._first_rows = FirstRows(
+            self._write_first, self._begin_reset
+        )  # outcomes of async resets, and their seconds
         runner.flush = self._flush
         if self.env_shard.spares is not None and isinstance(runner, EnvThreads):
             self.env_shard.spares.use_runner(runner)
@@ -122,12 +123,9 @@ class WaitingWorker(Worker):
             self._refuse_some(number, slots, given._replace(summary=f"env {slots[0]}: {given.summary}"))
         elif kind == Command.AWAIT_RESET:
             for local in some:
-                self._asked[local] = number
-                if local not in self._next and local not in self._first_rows:
-                    self._begin_reset(local)
-                self._answer_asked(local)
+                self._first_rows.ask(local, number)
         elif kind == Command.RESET:
-            self._drop(some)
+            self._first_rows.drop(some)
             works = self.env_shard.work(some, given or NONE_GIVEN)
             self._begin(some, works, partial(self._take_rows, number, "reset", time.monotonic()), "reset")
         else:
@@ -159,12 +157,12 @@ class WaitingWorker(Worker):
 
     def _on_fail(self, _: int, failures: dict[int, RemoteFailure]) -> None:
         for slot, why in failures.items():
-            self._drop([slot - self._first])
+            self._first_rows.drop([slot - self._first])
             self.env_shard.fail([slot - self._first], why)
 
     def _refuse_some(self, number: int, slots: Slots, why: RemoteFailure) -> None:
         some = shifted(slots, -self._first)
-        self._drop(some)
+        self._first_rows.drop(some)
         self._send(number, *address(Answer.SOME_ROWS, slots, RowsBody(self.env_shard.fail(some, why))))
 
     # Jobs
@@ -295,32 +293,23 @@ class WaitingWorker(Worker):
             deferred.remove(local)
             self._begin_reset(local)
 
-    def _begin_reset(self, local: int) -> None:
-        """Begin the next episode of an env whose last one has ended."""
+    def _begin_reset(self, local: int, under_way: Take | None = None) -> None:
+        """Begin the next episode of an env whose last one has ended, if that is not `under_way`."""
+        if under_way is not None:
+            return
         began = time.monotonic()
 
         def take(outcomes: dict[int, Any]) -> None:
-            if self._next.get(local) is take:  # no reset has overtaken it
-                del self._next[local]
-                self._first_rows[local] = outcomes[local], time.monotonic() - began
-                self._answer_asked(local)
+            if self._first_rows.under_way.get(local) is take:  # no reset has overtaken it
+                self._first_rows.put(local, (outcomes[local], time.monotonic() - began))
 
-        self._next[local] = take
+        self._first_rows.under_way[local] = take
         self._begin([local], {local: self.env_shard.begin_episode(local)}, take, "reset")
 
-    def _answer_asked(self, local: int) -> None:
-        if local in self._first_rows and local in self._asked:
-            (outcome, seconds), number = self._first_rows.pop(local), self._asked.pop(local)
-            self._write_latency([local], seconds)
-            body = self.env_shard.first_row(local, partial(outcome_of, outcome))()
-            slot = self._first + local
-            self._send(number, *address(Answer.SOME_ROWS, range(slot, slot + 1), body))
-
-    def _drop(self, some: Sequence[int]) -> None:
-        """Forget async resets of these envs, and their first rows: others follow."""
-        for local in some:
-            for kept in (self._next, self._first_rows, self._asked):
-                kept.pop(local, None)
+    def _write_first(self, number: int, local: int, found: tuple[Any, float]) -> None:
+        outcome, seconds = found
+        self._write_latency([local], seconds)
+        self._send_first_row(number, local, self.env_shard.first_row(local, partial(outcome_of, outcome)))
 
     # The end
 

@@ -38,8 +38,9 @@ from vecenvs.worker.autoreset import Retired
 from vecenvs.worker.calls import CLOSE_WAIT, EnvCall, call_envs, close_envs, portable_results
 from vecenvs.worker.env_errors import EnvErrors, Remake
 from vecenvs.worker.env_shard import BROKEN_OFF, EnvShard, FirstRow
+from vecenvs.worker.env_threads import EnvThreads
 from vecenvs.worker.load import LOAD_EVERY, Load, resident_bytes
-from vecenvs.worker.rules import Rules
+from vecenvs.worker.rules import Rules, TimeLimits, WorkShare
 from vecenvs.worker.shard import Shard, make_shard
 
 Answering = Callable[[int, int, object], None]
@@ -91,12 +92,13 @@ class Worker:
         self._read_actions = self.env_shard.read_actions
         self.number = -(2**62)  # of the current command, or of the last one
         self._unanswered = -1  # the same, until it is answered
-        # An env that is alone in its process delays no other one while it resets; otherwise each reset gets a thread.
-        # Whether threads send answers, too.
-        self._threads = threads = rules.autoreset == "async" and (len(envs) > 1 or not remote)
+        # An env that is alone in its process delays no other one while it resets; otherwise its thread does.
+        threads = rules.autoreset == "async" and rules.concurrency is None and (len(envs) > 1 or not remote)
+        self._threads = threads  # whether threads send answers, too
         self._close_env = partial(_close_env, self.env_shard, first, remote)
         send = partial(_call_method, weakref.WeakMethod(self._send_first_row))
-        self._resets = AsyncResets(self.env_shard.try_reset, send, self._close_env, threads=threads)
+        env_threads = EnvThreads(first, TimeLimits(), WorkShare()) if threads else None
+        self._resets = AsyncResets(self.env_shard.try_reset, send, self._close_env, env_threads)
         self._lock = threading.RLock()  # threads of async resets send as well, and a signal's handler may come between
         self._closed = False
         self._made, self._cpu = perf_counter(), time.process_time()
