@@ -104,6 +104,7 @@ class State(NamedTuple):
     option_name: str = ""  # of the round: see `options`
     late: str = ""  # what becomes of its step that hangs, if it alone is late then: "lost" or "error"
     broken: bool = False  # whether its next reset makes it anew
+    leaves: bool = False  # whether another env takes its place after this row, whatever that is to do
     life: int = 0  # 0: not known yet
     episode: int = 0
     t: int = 0
@@ -159,12 +160,11 @@ class State(NamedTuple):
             return self.given_reset("step", self.held)
         if kind in DEADLY and self.remote:
             return self._replace(due=due._replace(kind="death"))
-        if kind == HANG and self.late and not in_time:  # another env takes its place
+        if kind == HANG and self.late and not in_time:
+            after = self._replace(broken=True, leaves=True)
             if self.option_name in RENEWING:
-                return self._replace(broken=True)._end(due._replace(truncated=True, raised=True))
-            if self.late == "lost":
-                return self._replace(broken=True)._lose(due)
-            return self._replace(phase="failed", broken=True, due=due._replace(kind="error"))
+                return after._end(due._replace(truncated=True, raised=True))
+            return after._lose(due) if self.late == "lost" else after._fail(due)
         number = mix(mix(self.hash, action), self.bonus)
         after = self._replace(t=self.t + 1, hash=number, fault=FAULTS.get(kind, self.fault))
         if kind == BAD_INFO and self.remote:
@@ -226,7 +226,17 @@ class State(NamedTuple):
     def _renewed(self) -> State:
         """Return the state of a new env in place of this one, before its first reset."""
         return self._replace(
-            life=0, episode=0, t=0, hash=0, bumps=0, bonus=0, fault="", broken=False, blurred=False, replaced=True
+            life=0,
+            episode=0,
+            t=0,
+            hash=0,
+            bumps=0,
+            bonus=0,
+            fault="",
+            broken=False,
+            leaves=False,
+            blurred=False,
+            replaced=True,
         )
 
     def unread(self, due: Due) -> State:
@@ -319,7 +329,7 @@ class State(NamedTuple):
         """Return the states after the answer was returned. In async mode an episode's end starts a reset."""
         due = self.due
         assert due is not None
-        free = self._replace(due=None)
+        free = (self._renewed() if self.leaves else self)._replace(due=None)
         if due.then_lost:
             life, bumps = due.next
             found = [state._replace(life=life, bumps=bumps) for state in free.after_death()]
