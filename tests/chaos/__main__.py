@@ -40,6 +40,7 @@ COUNTS = (
     "timeouts",
     "restarts",
     "restarted rows",
+    "recycled",
 )
 # What a round's whole process group is sent besides stops: what these end may not be among its processes.
 TOLD = {

@@ -153,7 +153,8 @@ class Expected:
         After a worker's death they wait for each other: see `State.waiting`.
         """
         if host.kind == SINGLE:
-            return lambda state: {state.given_step(given[state.slot], in_time=late) for late in (False, True)}
+            ways = [{"in_time": True}, {"anew": True}] if self.plan.late or self.plan.option == "recycle" else []
+            return lambda state: {state.given_step(given[state.slot], **way) for way in ({}, *ways)}
         each = [self.free(slot) for slot in host.slots]
         refused = any(s.needs_reset for states in each for s in states)
         lost = self.causes[self.owner[host.first]] > 0 or any(
@@ -229,6 +230,9 @@ class Expected:
                         done |= {s.unread(s.due)._replace(due=None) for s in ([variant] if variant.due else [])}
                     if self.causes[self.owner[slot]]:  # or died, and was begun again
                         done |= {s._replace(due=None) for s in state.after_death()}
+                        if not state.life and state.due is not None:  # it has replaced another one, and not begun that
+                            new = state.renewed()._replace(bumps=state.bumps, bonus=state.bonus, due=None)
+                            done |= {new._replace(held=held) for held in (state.held, state.due.kept)}
             if sure:
                 done |= {s for s in self.states[slot] if not s.auto}
                 self.states[slot] = done

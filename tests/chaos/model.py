@@ -146,8 +146,12 @@ class State(NamedTuple):
         """Whether the env is under an async autoreset."""
         return self.due is not None and self.due.command == "auto"
 
-    def given_step(self, action: int, *, in_time: bool = False) -> State:
-        """Return the state after a step was sent; with `in_time`, after one that hangs while its process is stopped."""
+    def given_step(self, action: int, *, in_time: bool = False, anew: bool = False) -> State:
+        """Return the state after a step was sent.
+
+        With `in_time` one that hangs does so while its process is stopped. With `anew` another env goes on if the
+        episode ends.
+        """
         kind = action % KINDS
         due = Due("row", "step", action, held=self.held, kept=self.held, before=self.known)
         if self.phase == "lost":
@@ -170,7 +174,7 @@ class State(NamedTuple):
         if kind == BAD_INFO and self.remote:
             return after._fail(due._replace(unread=True))
         due = due._replace(reward=reward_of(number), terminated=kind in ENDING, truncated=kind == TRUNCATE)
-        return after._end(due) if due.terminated or due.truncated else after._replace(due=due)
+        return after._end(due, anew=anew) if due.terminated or due.truncated else after._replace(due=due)
 
     def refused(self, command: str, action: int = 0) -> State:
         """Return the state after a command which a batched env refuses as a whole."""
@@ -186,12 +190,12 @@ class State(NamedTuple):
         """Return the state in which the row is due that reports a replaced worker."""
         return self._end(due._replace(kind="lost", truncated=True))
 
-    def _end(self, due: Due) -> State:
+    def _end(self, due: Due, *, anew: bool = False) -> State:
         due = due._replace(ended=True, last=self.obs)
         if self.mode == "same_step":
-            return self._begin(due)
+            return (self.renewed() if anew else self)._begin(due)
         phase = {"next_step": "first", "disabled": "over", "async": "resetting"}[self.mode]
-        return self._replace(phase=phase, due=due)
+        return self._replace(phase=phase, due=due, leaves=self.leaves or anew)
 
     def given_reset(self, command: str, held: tuple[int, int]) -> State:
         """Return the state after a reset was sent, or a step that resets (next_step)."""
@@ -204,7 +208,7 @@ class State(NamedTuple):
     def _begin(self, due: Due) -> State:
         fault = self.fault
         if self.broken or (fault == "raise" and self.option_name in RENEWING):
-            return self._renewed()._begin(due)
+            return self.renewed()._begin(due)
         clear = self._replace(fault="")
         if fault == "raise":  # what waited for the reset waits for the next one
             return clear._fail(due)
@@ -213,7 +217,7 @@ class State(NamedTuple):
         by_itself = self.kind in BY_ITSELF and due.command == "step" and not self.replaced
         seed, option, held = (MISSING, MISSING, self.held) if by_itself else (*self.held, (MISSING, MISSING))
         due = due._replace(among=self.together and not (self.life and self.episode))
-        unsure = (self.replaced and seed == MISSING) or self.option_name in ("seeds", "tasks")
+        unsure = (self.replaced and seed == MISSING) or self.option_name in ("seeds", "tasks", "recycle")
         episode = self.episode + 1
         after = clear._replace(
             episode=episode, t=0, seed=seed, option=option, hash=first_hash(self.slot, episode, seed, option),
@@ -223,7 +227,7 @@ class State(NamedTuple):
             return after.unread(due)._fail(due._replace(unread=True))
         return after._replace(due=due._replace(start=True, unsure=unsure))
 
-    def _renewed(self) -> State:
+    def renewed(self) -> State:
         """Return the state of a new env in place of this one, before its first reset."""
         return self._replace(
             life=0,
@@ -263,7 +267,7 @@ class State(NamedTuple):
         if (self.option_name in RENEWING or self.late) and (
             due.raised or "raise" in faults or self.replaced or not self.life
         ):
-            fresh = [self._renewed()._replace(held=held)._fail(due) for held in helds]
+            fresh = [self.renewed()._replace(held=held)._fail(due) for held in helds]
             life, bumps, bonus = due.before[2:]
             found += [state._replace(life=life, bumps=bumps, bonus=bonus) for state in found if not self.life]
             found += [state._replace(broken=not state.broken) for state in found]
@@ -288,7 +292,7 @@ class State(NamedTuple):
         return found
 
     def _after_death(self) -> list[State]:
-        fresh = self._renewed()._replace(blurred=self.blurred, due=None)
+        fresh = self.renewed()._replace(blurred=self.blurred, due=None)
         due = self.due
         if due is None:
             if not self.begun:
@@ -329,7 +333,7 @@ class State(NamedTuple):
         """Return the states after the answer was returned. In async mode an episode's end starts a reset."""
         due = self.due
         assert due is not None
-        free = (self._renewed() if self.leaves else self)._replace(due=None)
+        free = (self.renewed() if self.leaves else self)._replace(due=None)
         if due.then_lost:
             life, bumps = due.next
             found = [state._replace(life=life, bumps=bumps) for state in free.after_death()]

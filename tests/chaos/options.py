@@ -1,4 +1,4 @@
-"""The option of a round: seeds of each episode, tasks, or envs that raise and go on; and what rows tell of these."""
+"""The option of a round: seeds of each episode, tasks, envs that raise and go on, workers that make way for others."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import numpy as np
 from chaos.env import MISSING
 from chaos.model import OPTION, RENEWING, SEED, Row
 from chaos.plan import Plan, Violation
+from vecenvs import Recycle
 from vecenvs.vec_env import VecEnv
 
 OPTIONS = ("seeds", "tasks", *RENEWING)
+SEEDED = ("seeds", "recycle")
 
 
 def task_of(slot: int, number: int, info: dict[str, Any]) -> tuple[int | None, dict[str, Any]]:
@@ -22,8 +24,8 @@ def task_of(slot: int, number: int, info: dict[str, Any]) -> tuple[int | None, d
 
 def arguments_of(option: str) -> dict[str, Any]:
     """Return the VecEnv's arguments for this option."""
-    if option == "seeds":
-        return {"episode_seeds": True}
+    if option in SEEDED:
+        return {"episode_seeds": True, **({"recycle": Recycle(episodes=1)} if option == "recycle" else {})}
     if option == "tasks":
         return {"tasks": task_of}
     return {"on_error": option, "max_errors": 10**6} if option else {}
@@ -41,7 +43,7 @@ class Begun:
         self.calm = plan.mode != "async" and not (
             plan.interrupts or plan.kill_rate or plan.stop_rate or plan.deadly or plan.faults
         )
-        root = vec.stats()["root_seed"] if self.option == "seeds" else 0
+        root = vec.stats()["root_seed"] if self.option in SEEDED else 0
         self.seeds = [{root + slot} for slot in range(plan.num_envs)]  # that each slot was given, perhaps
         self.over: list[set[int]] = [set() for _ in range(plan.num_envs)]  # and those of them that others followed
         self.last = [(MISSING, MISSING)] * plan.num_envs  # the seed of the slot, and the episode's number
@@ -54,7 +56,7 @@ class Begun:
     def check(self, row: Row) -> None:
         """Check the row that begins an episode."""
         info = row.info if row.info.keys() & {"episode_seed", "task"} else self.vec.reset_infos[row.slot]
-        if self.option == "seeds":
+        if self.option in SEEDED:
             self._check_seed(row, info["episode_seed"], info["episode_number"])
         elif self.option == "tasks":
             self._check_task(row, *(info["task"]))

@@ -103,7 +103,9 @@ def plan_of(rng: random.Random, engine: Engine) -> Plan:
     if engine.kwargs.get("concurrency") == "threads" and engine.backend != "dummy" and plan.step_timeout is not None:
         plan.late, plan.max_restarts = "lost" if plan.restart else "error", 1000
     if not plan.teams and all(host.kind == SINGLE for host in hosts) and rng.random() < 0.8:
-        plan.option = rng.choice(OPTIONS)
+        processes = engine.backend != "dummy" and not engine.kwargs.keys() & {"caller_steps", "concurrency"}
+        plan.option = rng.choice([*OPTIONS, *(["recycle"] if processes else [])])
+        plan.steps *= 1 + 2 * (plan.option == "recycle")  # a successor takes a while to start
     return plan
 
 
@@ -155,6 +157,7 @@ class Rounds:
         disturber.finish()
         counts["kills"] += disturber.kills
         counts["stops"] += disturber.stops
+        counts["recycled"] += vec.stats().get("recycled", 0)
         self._close(vec, rng, plan, interrupter, found)
         for violation in found:  # frames keep the VecEnv
             violation.__traceback__ = violation.__cause__ = violation.__context__ = None
@@ -173,7 +176,9 @@ class Rounds:
             least = 1 if self._kind() == "caller" else hosts.default_workers(1)
             kwargs["num_workers"] = rng.randint(least, max(least, min(len(fns), 3)))
             self.processes = kwargs["num_workers"] - 1  # where the caller steps, too
-        if self.engine.backend == "ray" and kwargs["num_workers"] == 3 and rng.random() < 0.5:
+        if plan.option == "recycle":
+            kwargs["num_workers"] = len(fns)
+        elif self.engine.backend == "ray" and kwargs["num_workers"] == 3 and rng.random() < 0.5:
             plan.moves = True  # there are CPUs for two of three
             kwargs |= {"min_workers": 1, "actor_options": {"num_cpus": 3}}
         if plan.restart:
