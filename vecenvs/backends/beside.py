@@ -17,10 +17,8 @@ from vecenvs.transport.protocol import Answer
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.load import Load, resident_bytes
 from vecenvs.worker.make_envs import make_again, make_envs
-from vecenvs.worker.outcomes import Runner
-from vecenvs.worker.process import HeldSignals
 from vecenvs.worker.rules import Rules
-from vecenvs.worker.waiting_worker import make_runner, make_worker
+from vecenvs.worker.waiting_worker import make_worker
 from vecenvs.worker.worker import Worker
 
 
@@ -40,16 +38,8 @@ class BesideTransport(Transport):
         self._answers: deque[Message] = deque()
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()  # an item for each answer
         self._worker: Worker | None = None
-        self._runner: Runner | None = None
-        try:
-            with HeldSignals():
-                self._runner = make_runner(first, rules)
-            with identity.acting(rules.told and rules.told.placed()):
-                self._envs, made = make_envs(env_fns, first, rules, cores, seen, remote=False, runner=self._runner)
-        except BaseException:
-            if self._runner is not None:
-                self._runner.close({}, 0.0)
-            raise
+        with identity.acting(rules.told and rules.told.placed()):
+            self._envs, made, self._runner = make_envs(env_fns, first, rules, cores, seen, remote=False)
         self._remake = partial(make_again, env_fns, first, rules, cores)
         self._answers.append((0, int(Answer.MADE), made))
 

@@ -54,7 +54,7 @@ class LocalTransport(Transport):
         calls = identity.calls
         self._told = rules.told and rules.told.placed()
         with identity.acting(self._told):
-            self._envs, made = make_envs(env_fns, first, rules, cores, seen, remote=False)
+            self._envs, made, _ = make_envs(env_fns, first, rules, cores, seen, remote=False)
         self._made = perf_counter()
         self._stepping = 0.0  # seconds spent within commands
         self._asked = identity.calls > calls  # whether envs of this worker want to know which one it is

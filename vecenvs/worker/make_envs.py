@@ -30,7 +30,9 @@ from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.make_host import make_host
 from vecenvs.worker.old_gym import PACKAGE, seed_remedy
 from vecenvs.worker.outcomes import Runner, finish
+from vecenvs.worker.process import HeldSignals
 from vecenvs.worker.rules import Rules
+from vecenvs.worker.waiting_worker import make_runner
 
 SPACES = ("observation_space", "action_space")
 MEMBERS = ("reset", "step", "close", *SPACES)  # what an env is used by
@@ -55,21 +57,23 @@ def make_envs(
     *,
     remote: bool,
     kept: list[Any] | None = None,
-    runner: Runner | None = None,
-) -> tuple[list[Any], ShardSpec | RemoteFailure]:
+) -> tuple[list[Any], ShardSpec | RemoteFailure, Runner | None]:
     """Call every function: those of single envs, or one `Batched`, which makes a `BatchedHost`.
 
     `cores` are how many this worker may use, for functions that ask (`cpus.worker_cores`). `seen` has the ids of the
-    envs that other workers of this process have made, and gets those of these. `kept` gets the functions. A `runner`
-    calls each where it will run the env.
+    envs that other workers of this process have made, and gets those of these. `kept` gets the functions. With
+    `concurrency` each is called where its env will run.
 
     Returns:
-        The envs and their description. If a function raises, no envs (those made so far are closed) and its failure.
+        The envs, their description and what runs them, with `concurrency`. If a function raises, no envs (those made so
+        far are closed) and its failure.
     """
     envs: list[Any] = []
     seen = set() if seen is None else seen
-    slot = first
+    slot, runner = first, None
     try:
+        with HeldSignals():  # it has threads
+            runner = make_runner(first, rules)
         with sharing(cores):
             for env_fn in env_fns:
                 if kept is not None:
@@ -96,8 +100,9 @@ def make_envs(
         close_envs(envs, first, remote=remote, runner=runner)
         if not isinstance(exc, ENV_ERRORS):
             raise
-        return [], RemoteFailure.capture(slot, "its env function", exc, portable=remote, remedy=seed_remedy(exc))
-    return envs, made
+        failure = RemoteFailure.capture(slot, "its env function", exc, portable=remote, remedy=seed_remedy(exc))
+        return [], failure, None
+    return envs, made, runner
 
 
 def _share(env_fn: Callable[[], Any], cores: int | None) -> Any:

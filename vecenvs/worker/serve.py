@@ -28,7 +28,7 @@ from vecenvs.worker.make_envs import make_again, make_envs
 from vecenvs.worker.output import Output
 from vecenvs.worker.process import Terminated, begin_worker, leave, limit_threads
 from vecenvs.worker.rules import Rules
-from vecenvs.worker.waiting_worker import make_runner, make_worker
+from vecenvs.worker.waiting_worker import make_worker
 from vecenvs.worker.worker import Answering, Worker
 
 _WAKE_UP = 1.0  # seconds between a waiting worker's looks at its ring: see `RingReader.get`
@@ -174,9 +174,8 @@ class ShardServer:
         if rules.told is not None:
             identity.told = rules.told.placed()
             rules.told.separate_generators()
-        self._runner = runner = make_runner(first, rules)
-        self._envs, self._made = make_envs(
-            env_fns, first, rules, cores, remote=True, kept=kept if again else None, runner=runner
+        self._envs, self._made, self._runner = make_envs(
+            env_fns, first, rules, cores, remote=True, kept=kept if again else None
         )
         self._remake = partial(make_again, kept, first, rules, cores) if again else None
         self._run: Callable[[], None] | None = None

@@ -50,18 +50,11 @@ def make_runner(first: int, rules: Rules) -> Runner | None:
 
 
 def make_worker(
-    envs: list[Any],
-    first: int,
-    batch: BatchColumns,
-    rules: Rules,
-    answer: Answering,
-    *,
-    remote: bool,
-    remake: Remake | None,
-    runner: Runner | None,
-) -> Worker:
+    envs: list[Any], first: int, batch: BatchColumns, rules: Rules, answer: Answering, *,
+    remote: bool, remake: Remake | None, runner: Runner | None,
+) -> Worker:  # fmt: skip
     """Return the worker of these envs, which its `runner` runs, if there is one."""
-    if runner is None:
+    if runner is None or remake is None:
         return Worker(envs, first, batch, rules, answer, remote=remote, remake=remake)
     return WaitingWorker(envs, first, batch, rules, answer, remote=remote, remake=remake, runner=runner)
 
@@ -75,20 +68,11 @@ class WaitingWorker(Worker):
     env_shard: EnvShard
 
     def __init__(
-        self,
-        envs: list[Any],
-        first: int,
-        batch: BatchColumns,
-        rules: Rules,
-        answer: Answering,
-        *,
-        remote: bool,
-        remake: Remake | None,
-        runner: Runner,
-    ) -> None:
+        self, envs: list[Any], first: int, batch: BatchColumns, rules: Rules, answer: Answering, *,
+        runner: Runner, remake: Remake, remote: bool,
+    ) -> None:  # fmt: skip
         super().__init__(envs, first, batch, rules, answer, remote=remote, remake=remake)
         self._threads = True
-        assert remake is not None
         self._remake = remake
         self._runner = runner
         self._restarts = rules.restarts
