@@ -127,10 +127,19 @@ class Unanswered:
         stepping, asked = self.stepping or (), self.without_reply()
         return [w for w, pending in enumerate(self.pending) if pending or w in stepping or w in asked]
 
-    def start_times(self) -> list[StartTime]:
-        """Return the worker of each unanswered command, when that was sent, and whether it is a reset."""
+    def start_times(self, *, alike: bool) -> list[StartTime]:
+        """Return of each worker's unanswered commands when the first step and the first reset were sent.
+
+        If they are `alike` the first one is enough: there may be a command for each of thousands of envs.
+        """
         found = [(worker, since, False) for worker, since in (self.stepping or {}).items()]
-        found += [(p.worker, p.since, p.kind in _RESETS) for each in self.pending for p in each.values()]
+        for each in self.pending:
+            first: dict[bool, Pending] = {}
+            for command in each.values():
+                first.setdefault(command.kind in _RESETS, command)
+                if alike or len(first) == 2:
+                    break
+            found += [(command.worker, command.since, resets) for resets, command in first.items()]
         if self.request is not None:
             found += [(worker, self.request.since, False) for worker in self.without_reply()]
         return found

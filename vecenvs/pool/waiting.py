@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout, VecEnvError, describe_indices
@@ -41,6 +42,7 @@ class Waiting:
         self.limit_of_calls = min(limits.step, workers.start_timeout)  # in on_restart
         self._timeouts = StepTimeouts(limits, workers.transports)
         self._timed = self._timeouts.timed
+        self._start_times = partial(commands.start_times, alike=limits.step == limits.reset)
         answers = Answers(commands, workers, batch, infos, self._timeouts)
         self._record, self._collect = answers.record, answers.collect
         self.errors = answers.errors  # of each worker's envs
@@ -246,12 +248,12 @@ class Waiting:
 
     def _find_late(self) -> dict[int, str]:
         """Return the workers that exceed their time limit, with what is late."""
-        late = self._timeouts.late(self._commands.start_times())
+        late = self._timeouts.late(self._start_times())
         early = self._timeouts.told_by - time.monotonic()
         if late and early > 0:
             time.sleep(early)
             self._collect(self._commands.busy_workers())
-            late = self._timeouts.late(self._commands.start_times())
+            late = self._timeouts.late(self._start_times())
         return late
 
     def _limit(self, deadline: float | None) -> float | None:
@@ -259,7 +261,7 @@ class Waiting:
             return deadline
         self._timeouts.look()
         replacing = self._commands.recovery.left > 0
-        return self._timeouts.limit(deadline, self._commands.start_times(), replacing=replacing)
+        return self._timeouts.limit(deadline, self._start_times(), replacing=replacing)
 
     def _time_out(self, waited_for: int, deadline: float | None, timeout: float | None, what: str) -> None:
         """Raise StepTimeout; or, if a worker exceeds its limit and restarts are left, have it replaced."""
@@ -274,7 +276,7 @@ class Waiting:
             commands.recovery.late(worker, hung.pop(worker))
             commands.on_replacement(worker)
         if hung:
-            self._timeouts.restart({worker for worker, *_ in commands.start_times()})
+            self._timeouts.restart({worker for worker, *_ in self._start_times()})
             late = commands.unanswered_slots() & sum(bits_of(commands.shards[worker]) for worker in hung)
             worker, doing = next(iter(hung.items()))
             limit = getattr(self._timeouts.limits, doing)
