@@ -80,9 +80,8 @@ class WaitingWorker(Worker):
         self._late = 0  # envs whose episodes have ended since they were too late
         self._writing = threading.Lock()
         self._ended: deque[tuple[Take, int, Any]] = deque()  # outcomes that have not been written
-        self._first_rows = FirstRows(
-            self._write_first, self._begin_reset
-        )  # outcomes of async resets, and their seconds
+        # Outcomes of async resets, and their seconds.
+        self._first_rows = FirstRows(self._write_first, self._begin_reset)
         runner.flush = self._flush
         if self.env_shard.spares is not None and isinstance(runner, EnvThreads):
             self.env_shard.spares.use_runner(runner)
