@@ -60,7 +60,7 @@ def make_worker(
 
 
 class WaitingWorker(Worker):
-    """Begins the jobs of its envs and returns; `runner` runs them, and the thread that ends one writes the rows that are there.
+    """Begins the jobs of its envs, which `runner` runs. The thread that ends one writes the rows that are there.
 
     Commands are handled in one thread. Whatever touches the columns, the infos and the answers holds `_writing`.
     """
