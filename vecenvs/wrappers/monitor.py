@@ -135,7 +135,7 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
     def close(self) -> None:
         """Close the env and the file."""
         try:
-            super().close()
+            return super().close()  # of an env of coroutines there is something to await
         finally:
             if self.results_writer is not None:
                 self.results_writer.close()
