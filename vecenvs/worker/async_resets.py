@@ -20,8 +20,8 @@ Row = TypeVar("Row")
 class FirstRows(Generic[Row]):
     """First rows of episodes: each is sent once, when it is there and a command has asked for it, in either order.
 
-    `send(number, local, row)` gets the number of that command, the env and its row. `begin(local, reset)` begins an
-    env's reset, or the one that is `under_way`, if an exception has kept it from that; until its row has been sent.
+    `send(number, local, row)` gets the number of that command, the env and its row. `under_way` has the resets whose
+    rows were not sent. `begin(local, reset)` begins an env's reset, or that one if an exception has kept it from that.
     """
 
     def __init__(self, send: Callable[[int, int, Row], None], begin: Callable[[int, Any], None] | None = None) -> None:
@@ -64,7 +64,7 @@ class FirstRows(Generic[Row]):
             self._begin(local, reset)
 
     def _go_on(self, local: int, reset: Any, *, ready: bool) -> None:
-        if not ready:  # else a worker that this one replaces, or an exception, may have kept it from its beginning
+        if not ready:  # begun by a worker that this one replaces, perhaps, or not at all
             self.begin(local, reset)
         self._answer(local)
 
@@ -125,7 +125,7 @@ class AsyncResets(FirstRows[FirstRow]):
             while left:
                 left.discard(ended.get(timeout=max(deadline - time.monotonic(), 0.0)))
         threads.begin([Job(local, partial(self._close, local), lambda *_: None) for local in left])
-        threads.leave(0.0)
+        threads.leave(0.0 if left else max(deadline - time.monotonic(), 0.0))
         return left
 
     def _deliver(self, job: Job, outcome: object) -> None:
