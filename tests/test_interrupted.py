@@ -65,20 +65,25 @@ def test_infos_after_a_step() -> None:
     assert bytecodes > 100
 
 
-def test_rows_of_a_command_come_once() -> None:
-    """One env's row is asked for and cut off, while other rows of its command are still to come."""
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_rows_of_a_command_come_once(num_workers: int) -> None:
+    """One env's row, which comes first, is asked for and cut off; others of its command or worker, or not, follow."""
     files = {str(ROOT / "pool" / part) for part in ("answers.py", "unanswered.py")}
-    with SubprocVecEnv([functools.partial(Numbered, index, 0.001) for index in range(3)], 1) as vec:
+    envs = [functools.partial(Numbered, index, 0.002 - index / 1000) for index in range(3)]
+    with SubprocVecEnv(envs, num_workers) as vec:
         vec.reset()
         bytecodes, more = 0, True
         while more:
             vec.send([0] * 3)
-            rows: list[Any] = []
-            more = interrupted(lambda rows=rows: rows.append(vec.recv(indices=[0])), bytecodes, files)  # type: ignore[misc]
-            rows += [vec.recv(indices=[index], timeout=20.0) for index in range(len(rows), 3)]
+            batches: list[Any] = []
+            more = interrupted(lambda found=batches: found.append(vec.recv(indices=[2])), bytecodes, files)  # type: ignore[misc]
+            while (
+                len(rows := [row for batch in batches for row in zip(batch.indices, batch.obs[:, 0], strict=True)]) < 3
+            ):
+                time.sleep(0.003)  # until all have answered
+                batches.append(vec.recv(timeout=20.0))
             bytecodes += 1
-            expected = [index * 10_000 + 100 + bytecodes for index in range(3)]
-            assert [row.obs.item() for row in rows] == expected
+            assert sorted(rows) == [(index, index * 10_000 + 100 + bytecodes) for index in range(3)]
         assert bytecodes > 100
         with pytest.raises(vecenvs.NotSteppingError):
             vec.recv()

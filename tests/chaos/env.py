@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -25,7 +26,7 @@ DEADLY = frozenset({EXIT, KILL, SEGFAULT})
 FAULTS = {END_SLOW: "slow", END_RAISE: "raise", END_DIE: "die", END_BAD: "bad"}  # of the reset after it
 ENDING = frozenset({END, *FAULTS})
 TOLD = "was told to fail"
-HANG_SECONDS = 2.5
+HANG_SECONDS, GO_ON_SECONDS = 2.5, 4.5  # the latter in spite of a cancellation
 MISSING = -1  # in place of a seed or an option that was not given
 
 FIELDS = ("slot", "pid", "life", "episode", "t", "hash", "seed", "option")
@@ -139,7 +140,7 @@ class ChaosEnv(gymnasium.Env[NDArray[np.int64], Any]):
             os.kill(os.getpid(), signal.SIGKILL if kind == KILL else signal.SIGSEGV)
             time.sleep(60)
         if kind == HANG:
-            time.sleep(HANG_SECONDS if self.remote else 0.02)
+            self.hang()
         if kind == SLOW:
             time.sleep(nonce / 4000)
         self.t += 1
@@ -150,6 +151,9 @@ class ChaosEnv(gymnasium.Env[NDArray[np.int64], Any]):
             info["bad"] = Unloadable()
         return self._row(), reward_of(self.hash), kind in ENDING, kind == TRUNCATE, info
 
+    def hang(self) -> None:
+        time.sleep(HANG_SECONDS if self.remote else 0.02)
+
     def bump(self, payload: bytes) -> tuple[int, ...]:
         """Count a call of `env_method` and return the state."""
         self.bumps += 1
@@ -158,3 +162,43 @@ class ChaosEnv(gymnasium.Env[NDArray[np.int64], Any]):
     def _row(self) -> NDArray[np.int64]:
         values = (self.slot, os.getpid(), self.life, self.episode, self.t, self.hash, self.seed, self.option)
         return padded(values, self.pad)
+
+
+class NamelessEnv(ChaosEnv):
+    """An env for any slot: the seeds of its rows tell which. With each reset it is new, but for what was set on it."""
+
+    def reset(self, **kwargs: Any) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        self.life = time.monotonic_ns()
+        self.episode = self.bumps = 0
+        return super().reset(**kwargs)
+
+
+class AwaitingEnv(ChaosEnv):
+    """The same by coroutines. One that hangs awaits that; some go on in spite of their cancellation (`goes_on`)."""
+
+    async def reset(self, **kwargs: Any) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        await asyncio.sleep(0)
+        return super().reset(**kwargs)
+
+    async def step(self, action: Any) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
+        await asyncio.sleep(0)
+        if int(action) % KINDS == HANG:
+            end = time.monotonic() + (GO_ON_SECONDS if goes_on(int(action)) else HANG_SECONDS)
+            while (left := end - time.monotonic()) > 0:
+                try:
+                    await asyncio.sleep(left)
+                except asyncio.CancelledError:
+                    if not goes_on(int(action)):
+                        raise
+        return super().step(action)
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+
+    def hang(self) -> None:
+        pass
+
+
+def goes_on(action: int) -> bool:
+    """Tell whether a coroutine of this action that hangs goes on in spite of its cancellation."""
+    return action // KINDS % 2 == 1

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 
 from chaos.env import BAD_INFO, END_BAD, KINDS, MISSING
-from chaos.hosts import OPAQUE, SINGLE, Host
+from chaos.hosts import OPAQUE, SINGLE, Host, alive
 from chaos.model import LIFE, PID, RENEWING, Row, State, fields_of
 from chaos.options import Begun
 from chaos.plan import Outcome, Plan, Violation
@@ -15,14 +14,6 @@ from vecenvs.errors import AlreadySteppingError, EnvError, StepTimeout, WorkerDi
 from vecenvs.vec_env import Batch
 
 MOST_STATES = 600
-
-
-def alive(pid: int) -> bool:
-    """Tell whether a process runs and is not a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 class Expected:
@@ -39,7 +30,7 @@ class Expected:
         self.owner = [worker for worker, shard in enumerate(shards) for _ in shard]
         self.hosts = [host for host in plan.hosts for _ in host.slots]  # by slot
         self.states = [
-            {State(slot, plan.mode, self.owner[slot] not in inline, host.kind, plan.option, plan.late)}
+            {State(slot, plan.mode, self.owner[slot] not in inline, host.kind, plan.option, plan.late, plan.awaits)}
             for slot, host in enumerate(self.hosts)
         ]
         self.lock = {"idle"}  # or "step" or "call": what may be under way of all envs

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import os
 import random
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from chaos.env import ChaosEnv
+from chaos.env import ChaosEnv, NamelessEnv
 from vecenvs.batched import Batched
 from vecenvs.testing.envs.batches import KINDS
 
@@ -48,9 +50,47 @@ def draw_hosts(rng: random.Random, mode: str, info_attrs: Sequence[str]) -> list
 
 
 def functions(hosts: Sequence[Host], form: str, pad: int, single: type[ChaosEnv] = ChaosEnv) -> list[Any]:
-    """Return the env functions of these hosts; `single` is the class of the envs."""
+    """Return the env functions of these hosts; `single` is the class of the envs. All of NamelessEnv are alike."""
     found: list[Any] = []
+    caller = os.getpid()
     for kind, first, size in hosts:
-        singles = [functools.partial(single, first + k, os.getpid(), form, pad) for k in range(size)]
+        names = [0 if single is NamelessEnv else first + k for k in range(size)]
+        singles = [functools.partial(single, name, caller, form, pad) for name in names]
         found.append(singles[0] if kind == SINGLE else Batched(functools.partial(KINDS[kind][1], singles), size))
     return found
+
+
+def within(folder: Path, at_once: int, fns: Sequence[Any]) -> list[Any]:
+    """Return env functions that raise if more processes than this make their first envs at the same time."""
+    found: list[Any] = []
+    for number, fn in enumerate(fns):
+        make = functools.partial(_make_within, folder, at_once, number, fn.make if isinstance(fn, Batched) else fn)
+        found.append(Batched(make, fn.num_envs) if isinstance(fn, Batched) else make)
+    return found
+
+
+_made = set[tuple[int, Path, int]]()  # by this process: what it makes once more has no limit
+
+
+def _make_within(folder: Path, at_once: int, number: int, make: Any) -> Any:
+    if (os.getpid(), folder, number) in _made:
+        return make()
+    _made.add((os.getpid(), folder, number))
+    own = folder / str(os.getpid())
+    own.touch()
+    try:
+        time.sleep(0.002)
+        starting = [each.name for each in folder.iterdir() if alive(int(each.name))]
+        if len(starting) > at_once:
+            raise RuntimeError(f"processes {starting} make envs at the same time, and {at_once} may")
+        return make()
+    finally:
+        own.unlink(missing_ok=True)
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process runs and is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

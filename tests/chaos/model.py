@@ -23,6 +23,7 @@ from chaos.env import (
     RAISE,
     TRUNCATE,
     first_hash,
+    goes_on,
     mix,
     padded,
     reward_of,
@@ -38,6 +39,7 @@ OURS = (
 Obs = tuple[int, ...]
 SLOT, PID, LIFE, EPISODE, T, HASH, SEED, OPTION = range(len(FIELDS))
 RENEWING = ("reset", "renew")  # options of a round with which exceptions of envs end their episodes
+UNSURE = ("seeds", "tasks", "recycle", "spares")  # with which the seeds of episodes are derived: see `Begun`
 
 
 class Row(NamedTuple):
@@ -103,6 +105,7 @@ class State(NamedTuple):
     kind: str = SINGLE  # of its host
     option_name: str = ""  # of the round: see `options`
     late: str = ""  # what becomes of its step that hangs, if it alone is late then: "lost" or "error"
+    awaits: bool = False  # whether that one may be cancelled: see `AwaitingEnv`
     broken: bool = False  # whether its next reset makes it anew
     leaves: bool = False  # whether another env takes its place after this row, whatever that is to do
     life: int = 0  # 0: not known yet
@@ -123,9 +126,14 @@ class State(NamedTuple):
     due: Due | None = None
 
     @property
+    def name(self) -> int:
+        """The slot that the env's rows have."""
+        return 0 if self.option_name == "spares" else self.slot
+
+    @property
     def obs(self) -> Obs:
         """The observation, but for the pid."""
-        return self.slot, 0, self.life, self.episode, self.t, self.hash, self.seed, self.option
+        return self.name, 0, self.life, self.episode, self.t, self.hash, self.seed, self.option
 
     @property
     def known(self) -> tuple[int, str, int, int, int]:
@@ -165,7 +173,8 @@ class State(NamedTuple):
         if kind in DEADLY and self.remote:
             return self._replace(due=due._replace(kind="death"))
         if kind == HANG and self.late and not in_time:
-            after = self._replace(broken=True, leaves=True)
+            ends = self.awaits and not goes_on(action)  # and the env itself goes on
+            after = self._replace(broken=not ends or self.option_name == "renew", leaves=not ends)
             if self.option_name in RENEWING:
                 return after._end(due._replace(truncated=True, raised=True))
             return after._lose(due) if self.late == "lost" else after._fail(due)
@@ -210,6 +219,8 @@ class State(NamedTuple):
         if self.broken or (fault == "raise" and self.option_name in RENEWING):
             return self.renewed()._begin(due)
         clear = self._replace(fault="")
+        if self.option_name == "spares":
+            clear = self.renewed()._replace(bonus=self.bonus, replaced=self.replaced)
         if fault == "raise":  # what waited for the reset waits for the next one
             return clear._fail(due)
         if fault == "die" and self.remote:
@@ -217,10 +228,10 @@ class State(NamedTuple):
         by_itself = self.kind in BY_ITSELF and due.command == "step" and not self.replaced
         seed, option, held = (MISSING, MISSING, self.held) if by_itself else (*self.held, (MISSING, MISSING))
         due = due._replace(among=self.together and not (self.life and self.episode))
-        unsure = (self.replaced and seed == MISSING) or self.option_name in ("seeds", "tasks", "recycle")
-        episode = self.episode + 1
+        unsure = (self.replaced and seed == MISSING) or self.option_name in UNSURE
+        episode = clear.episode + 1
         after = clear._replace(
-            episode=episode, t=0, seed=seed, option=option, hash=first_hash(self.slot, episode, seed, option),
+            episode=episode, t=0, seed=seed, option=option, hash=first_hash(self.name, episode, seed, option),
             phase="live", begun=True, blurred=False, replaced=False, held=held,
         )  # fmt: skip
         if fault == "bad" and self.remote:
@@ -264,10 +275,12 @@ class State(NamedTuple):
             self._replace(episode=episode, fault=fault, held=held, blurred=True)._fail(due)
             for episode, fault, held in itertools.product(episodes, faults, helds)
         ]
-        if (self.option_name in RENEWING or self.late) and (
+        spares = self.option_name == "spares"
+        if (self.option_name in RENEWING or self.late or spares) and (
             due.raised or "raise" in faults or self.replaced or not self.life
         ):
-            fresh = [self.renewed()._replace(held=held)._fail(due) for held in helds]
+            kept = self.bonus if spares else 0
+            fresh = [self.renewed()._replace(held=held, bonus=kept)._fail(due) for held in helds]
             life, bumps, bonus = due.before[2:]
             found += [state._replace(life=life, bumps=bumps, bonus=bonus) for state in found if not self.life]
             found += [state._replace(broken=not state.broken) for state in found]
@@ -348,7 +361,7 @@ class State(NamedTuple):
     def match(self, row: Row, form: str, lives: set[int]) -> State | None:
         """Return the state that follows from a row, or None if another row is due. `lives`: those seen before."""
         due = self.due
-        if due is None or due.kind in ("error", "death") or row.slot != self.slot or row.obs[SLOT] != self.slot:
+        if due is None or due.kind in ("error", "death") or row.slot != self.slot or row.obs[SLOT] != self.name:
             return None
         info, obs = row.info, row.obs
         if (row.terminated, row.truncated) != (due.terminated, due.truncated) or row.reward != due.reward:
@@ -373,7 +386,7 @@ class State(NamedTuple):
             return None
         if due.ended and due.kind == "row":
             last = fields_of(info["terminal_observation"])
-            if due.last is None or last[0] != self.slot or last[2:] != due.last[2:]:
+            if due.last is None or last[0] != self.name or last[2:] != due.last[2:]:
                 return None
         return state if state._info_fits(info, form, due) else None
 
@@ -390,18 +403,18 @@ class State(NamedTuple):
             option = obs[OPTION] if state.option_name == "tasks" else state.option
             state = state._replace(seed=obs[SEED], option=option)
         if due.unsure or due.among:
-            state = state._replace(hash=first_hash(state.slot, state.episode, state.seed, state.option))
+            state = state._replace(hash=first_hash(state.name, state.episode, state.seed, state.option))
         return state
 
     def _info_fits(self, info: dict[str, Any], form: str, due: Due) -> bool:
         if due.kind == "lost":
             return True
         if due.kind == "first":
-            want: dict[str, Any] = {"slot": self.slot, "episode": self.episode}
+            want: dict[str, Any] = {"slot": self.name, "episode": self.episode}
         else:
             assert due.last is not None or not due.ended
             t, number = (due.last[T], due.last[HASH]) if due.last is not None else (self.t, self.hash)
-            want = step_info(form, due.action, self.slot, t, number) if not due.raised else {}
+            want = step_info(form, due.action, self.name, t, number) if not due.raised else {}
         return {key: value for key, value in info.items() if key not in OURS} == want
 
 

@@ -1,4 +1,4 @@
-"""The option of a round: seeds of each episode, tasks, envs that raise and go on, workers that make way for others."""
+"""The option of a round: seeds of each episode, tasks, envs that raise and go on, spares, workers that are replaced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vecenvs import Recycle
 from vecenvs.vec_env import VecEnv
 
 OPTIONS = ("seeds", "tasks", *RENEWING)
-SEEDED = ("seeds", "recycle")
+SEEDED = ("seeds", "recycle", "spares")
 
 
 def task_of(slot: int, number: int, info: dict[str, Any]) -> tuple[int | None, dict[str, Any]]:
@@ -22,10 +22,12 @@ def task_of(slot: int, number: int, info: dict[str, Any]) -> tuple[int | None, d
     return None if number % 3 else 2**22 + number, {"option": 2**21 + number * 8 + slot}
 
 
-def arguments_of(option: str) -> dict[str, Any]:
-    """Return the VecEnv's arguments for this option."""
+def arguments_of(plan: Plan) -> dict[str, Any]:
+    """Return the VecEnv's arguments for the option of a round."""
+    option = plan.option
     if option in SEEDED:
-        return {"episode_seeds": True, **({"recycle": Recycle(episodes=1)} if option == "recycle" else {})}
+        more = {"recycle": Recycle(episodes=1)} if option == "recycle" else {"spares": plan.spares}
+        return {"episode_seeds": True, **more}
     if option == "tasks":
         return {"tasks": task_of}
     return {"on_error": option, "max_errors": 10**6} if option else {}

@@ -39,7 +39,10 @@ class Plan:
     moves: bool = False  # whether workers may move: see `RayVecEnv`'s min_workers
     teams: bool = False  # whether the envs have several agents: see `TeamEnv`
     option: str = ""  # see `options`
+    spares: int = 0
+    start_limit: tuple[int | None, float | None] | None = None
     late: str = ""  # see `State`
+    awaits: bool = False  # whether the envs are coroutines which await what hangs: see `AwaitingEnv`
     newest: bool = False  # whether workers are children of this process, to be found without their pids
 
     @property

@@ -71,10 +71,14 @@ class Player:
         if plan.option in RENEWING:
             kinds, weights = [*kinds, RAISE], [*weights, 6]
         if plan.deadly:
-            kinds += [EXIT, KILL, SEGFAULT, HANG, END_DIE]
-            weights += [0.5, 0.5, 0.3, 0.15, 0.5]
+            kinds += [EXIT, KILL, SEGFAULT, HANG]
+            weights += [0.5, 0.5, 0.3, 0.15]
+        if plan.deadly and plan.option != "spares":  # whose next reset is that of another slot, some time
+            kinds, weights = [*kinds, END_DIE], [*weights, 0.5]
         if plan.late:
             kinds, weights = [*kinds, HANG], [*weights, 2]
+        if plan.option == "spares":
+            kinds, weights = [*kinds, END_SLOW, RAISE], [*weights, 3, 2]
         chosen = [kind + KINDS * rng.randrange(NONCES) for kind in rng.choices(kinds, weights, k=len(slots))]
         for slot, action in zip(slots, chosen, strict=True):
             kind = action % KINDS
@@ -278,7 +282,7 @@ class Player:
     def _check_slots(self, slots: list[int], outcome: Outcome) -> None:
         if outcome.error is not None:
             self.after(outcome.error)
-        elif outcome.result != slots:
+        elif outcome.result != (slots if self.plan.option != "spares" else [0] * len(slots)):
             raise Violation("a wrong result", f"slots of {slots} are {outcome.result}")
 
     def do_call_async(self) -> None:

@@ -7,18 +7,20 @@ import functools
 import gc
 import os
 import random
+import tempfile
 import time
 import traceback
 import warnings
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 from chaos.calls import Calls
 from chaos.disturb import Disturber, Interrupter
-from chaos.env import FORMS, PADS, ChaosEnv
+from chaos.env import FORMS, PADS, AwaitingEnv, ChaosEnv, NamelessEnv
 from chaos.expected import Expected
-from chaos.hosts import SINGLE, Host, draw_hosts, functions
+from chaos.hosts import SINGLE, Host, draw_hosts, functions, within
 from chaos.options import OPTIONS, Begun, arguments_of
 from chaos.plan import Plan, Violation
 from chaos.player import Player
@@ -100,12 +102,18 @@ def plan_of(rng: random.Random, engine: Engine) -> Plan:
         teams=not waits and all(host.kind == SINGLE for host in hosts) and rng.random() < 0.3,
         newest=engine.backend == "subproc",
     )
-    if engine.kwargs.get("concurrency") == "threads" and engine.backend != "dummy" and plan.step_timeout is not None:
-        plan.late, plan.max_restarts = "lost" if plan.restart else "error", 1000
+    awaits = engine.kwargs.get("concurrency") == "asyncio"
+    if plan.step_timeout is not None and (awaits or (waits and engine.backend != "dummy")):
+        plan.late, plan.max_restarts, plan.awaits = "lost" if plan.restart else "error", 1000, awaits
     if not plan.teams and all(host.kind == SINGLE for host in hosts) and rng.random() < 0.8:
         processes = engine.backend != "dummy" and not engine.kwargs.keys() & {"caller_steps", "concurrency"}
-        plan.option = rng.choice([*OPTIONS, *(["recycle"] if processes else [])])
+        spares = plan.mode != "async" and not awaits
+        plan.option = rng.choice([*OPTIONS, *(["recycle"] if processes else []), *(["spares"] if spares else [])])
+        plan.spares = rng.randint(1, 3) * (plan.option == "spares")
+        plan.faults &= plan.option != "spares"
         plan.steps *= 1 + 2 * (plan.option == "recycle")  # a successor takes a while to start
+    if rng.random() < 0.3:
+        plan.start_limit = rng.choice([(1, None), (2, None), (1, 40.0), (None, 40.0)])
     return plan
 
 
@@ -137,9 +145,18 @@ class Rounds:
     def _play(self, rng: random.Random, plan: Plan, counts: Counter[str], history: list[str]) -> list[Violation]:
         interrupter, disturber = Interrupter(rng, anywhere=self.anywhere), Disturber(self.token)
         found: list[Violation] = []
-        vec = self._make(rng, plan, interrupter, counts, found)
-        if vec is None:
-            return found
+        with tempfile.TemporaryDirectory(prefix="chaos-starts-") as folder:
+            vec = self._make(rng, plan, interrupter, counts, found, Path(folder))
+            if vec is not None:
+                self._play_with(vec, rng, plan, counts, history, found, interrupter, disturber)
+        for violation in found:  # frames keep the VecEnv
+            violation.__traceback__ = violation.__cause__ = violation.__context__ = None
+        return found
+
+    def _play_with(
+        self, vec: VecEnv, rng: random.Random, plan: Plan, counts: Counter[str], history: list[str],
+        found: list[Violation], interrupter: Interrupter, disturber: Disturber,
+    ) -> None:  # fmt: skip
         hosts = Hosts(functions(plan.hosts, plan.form, plan.pad))
         shards = hosts.shards_of(vec.stats()["num_workers"])
         processes = {"dummy": 0, "caller": self.processes}.get(self._kind(), len(shards))
@@ -159,16 +176,14 @@ class Rounds:
         counts["stops"] += disturber.stops
         counts["recycled"] += vec.stats().get("recycled", 0)
         self._close(vec, rng, plan, interrupter, found)
-        for violation in found:  # frames keep the VecEnv
-            violation.__traceback__ = violation.__cause__ = violation.__context__ = None
-        return found
 
     def _kind(self) -> str:
         return "caller" if self.engine.kwargs.get("caller_steps") else self.engine.backend
 
     def _make(
-        self, rng: random.Random, plan: Plan, interrupter: Interrupter, counts: Counter[str], found: list[Violation]
-    ) -> VecEnv | None:
+        self, rng: random.Random, plan: Plan, interrupter: Interrupter, counts: Counter[str], found: list[Violation],
+        folder: Path,
+    ) -> VecEnv | None:  # fmt: skip
         fns = functions(plan.hosts, plan.form, plan.pad)
         kwargs = dict(self.engine.kwargs)
         if self.engine.backend != "dummy":
@@ -185,15 +200,16 @@ class Rounds:
             kwargs |= {"on_failure": "restart", "max_restarts": plan.max_restarts}
 
         kwargs |= {"autoreset": plan.mode, "step_timeout": plan.step_timeout, "info_attrs": plan.info_attrs}
-        kwargs |= arguments_of(plan.option)
+        kwargs |= arguments_of(plan)
+        if plan.start_limit is not None:
+            kwargs["start_limit"] = plan.start_limit
 
         def make() -> VecEnv:
             if plan.teams:
                 fns = functions(plan.hosts, plan.form, plan.pad, TeamEnv)
                 multi = make_multi_agent(fns, backend=self.engine.backend, **kwargs)
                 return TeamView(multi, direct=bool(plan.interrupts))
-            fns = functions(plan.hosts, plan.form, plan.pad)
-            fns = awaiting(fns) if self.engine.kwargs.get("concurrency") == "asyncio" else fns
+            fns = self._functions(plan, folder)
             return backend_class(self.engine.backend)(fns, **kwargs)
 
         faulthandler.dump_traceback_later(self.engine.patience, exit=True, file=self.log)
@@ -214,6 +230,15 @@ class Rounds:
             faulthandler.cancel_dump_traceback_later()
         assert isinstance(vec, VecEnv)
         return vec
+
+    def _functions(self, plan: Plan, folder: Path) -> list[Any]:
+        single = AwaitingEnv if plan.awaits else NamelessEnv if plan.spares else ChaosEnv
+        fns = functions(plan.hosts, plan.form, plan.pad, single)
+        if plan.start_limit is not None and plan.start_limit[0] is not None and not plan.spares:
+            fns = within(folder, plan.start_limit[0], fns)  # functions that differ
+        if self.engine.kwargs.get("concurrency") == "asyncio" and not plan.awaits:
+            fns = awaiting(fns)
+        return fns
 
     def _close(
         self, vec: VecEnv, rng: random.Random, plan: Plan, interrupter: Interrupter, found: list[Violation]

@@ -108,7 +108,7 @@ class Unanswered:
         self.stepping: dict[int, float] | None = None  # worker -> when its shard's step began; None between two steps
         self.step_slots = 0  # the slots of a step during which the other envs are being reset
         self.step_answers = StepAnswers(shards)
-        self._ready: tuple[list[ReadyRows], int] = [], 0  # with the slots of all of them
+        self._ready: tuple[list[ReadyRows], int, int] = [], 0, 0  # how many of these count, and their slots
         self.without_rows = {*range(len(shards))}  # workers that have sent no row yet
         self.orphaned = 0  # slots whose ready row is from a step that a worker's death has ended
         self.resetting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
@@ -157,11 +157,12 @@ class Unanswered:
     @property
     def ready(self) -> list[ReadyRows]:
         """Rows that have come and have not been returned."""
-        return self._ready[0]
+        ready, count, _ = self._ready
+        return ready if len(ready) == count else ready[:count]
 
     def ready_slots(self) -> int:
         """Return the slots whose rows have come."""
-        return self._ready[1]
+        return self._ready[2]
 
     def ready_extras(self) -> dict[int, RowExtras]:
         """Return what has come with the rows that are ready besides columns, by slot."""
@@ -169,10 +170,10 @@ class Unanswered:
 
     def add_rows(self, rows: ReadyRows) -> None:
         """Record rows that have come. Repeatable."""
-        ready, bits = self._ready
-        if not bits & rows.bits and not (ready and ready[-1].bits & rows.bits):
-            ready.append(rows)
-        self._ready = ready, bits | rows.bits
+        ready, count, bits = self._ready
+        if not bits & rows.bits:
+            ready[count:] = [rows]  # in place of one whose recording was cut off
+            self._ready = ready, count + 1, bits | rows.bits
 
     def mark_answered(self, each: Pending, bits: int) -> None:
         """Record that these slots of a command are answered. Repeatable."""
@@ -194,8 +195,8 @@ class Unanswered:
             for slot in slots_in(bits):
                 self.resetting.pop(slot, None)
         self.orphaned &= ~bits
-        ready, slots = self._ready
-        self._ready = [left for rows in ready if (left := _without(rows, bits)) is not None], slots & ~bits
+        left = [part for rows in self.ready if (part := _without(rows, bits)) is not None]
+        self._ready = left, len(left), self.ready_slots() & ~bits
 
     def end_step(self) -> None:
         """Forget the step of all envs: its rows have been returned."""
