@@ -170,6 +170,18 @@ def test_with_restarts_a_late_env_begins_a_new_episode(engine: Any, kind: str, t
         assert vec.step([0, 0])[0][:, 2].tolist() == [2, 1]
 
 
+@pytest.mark.parametrize("how", ["waits", "swallows"])
+def test_with_on_error_a_late_env_begins_a_new_episode(engine: Any, how: str, tmp_path: Path) -> None:
+    with engine(fns_of(2, tmp_path / "none"), concurrency="asyncio", step_timeout=0.4, on_error="reset") as vec:
+        vec.reset()
+        vec.call(set_hangs, [1], how)
+        _, _, dones, infos = vec.step([0, 0])
+        assert dones.tolist() == [False, True]
+        assert "StepTimeout" in infos[1]["env_error"]
+        vec.call(set_hangs, [1], "")
+        assert vec.step([0, 0])[0][:, 2].tolist() == [2, 1]
+
+
 def test_an_env_that_blocks_the_loop_is_named(tmp_path: Path) -> None:
     fns = fns_of(2, tmp_path / "none")
     with vecenvs.SubprocVecEnv(fns, 1, concurrency="asyncio", step_timeout=0.5, log_dir=tmp_path) as vec:

@@ -183,10 +183,10 @@ class AwaitingEnv(ChaosEnv):
     async def step(self, action: Any) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
         await asyncio.sleep(0)
         if int(action) % KINDS == HANG:
-            end = time.monotonic() + (GO_ON_SECONDS if goes_on(int(action)) else HANG_SECONDS)
-            while (left := end - time.monotonic()) > 0:
+            seconds = GO_ON_SECONDS if goes_on(int(action)) else HANG_SECONDS
+            for _ in range(int(seconds / 0.05)):  # so that time in which all processes are stopped does not count
                 try:
-                    await asyncio.sleep(left)
+                    await asyncio.sleep(0.05)
                 except asyncio.CancelledError:
                     if not goes_on(int(action)):
                         raise

@@ -71,19 +71,19 @@ class Overtaken(BaseException):
     """Ends a job whose time is over when its env returns after all: another job of the env may have begun."""
 
 
-_current: contextvars.ContextVar[tuple[Runner, Job]] = contextvars.ContextVar("job")
+_current: contextvars.ContextVar[tuple[Runner, Job] | None] = contextvars.ContextVar("job", default=None)
 
 
 def check_time() -> None:
     """Raise Overtaken if the time of the job that runs here is over; it has to leave all that is its env's as it is."""
-    if (found := _current.get(None)) and (found[1].late or found[1].over):
+    if (found := _current.get()) and (found[1].late or found[1].over):
         raise Overtaken
 
 
 def begin_reset() -> None:
     """Give the job that runs here the time limit of a reset from now on, if it is a step; see `check_time`."""
     check_time()
-    if found := _current.get(None):
+    if found := _current.get():
         found[0].turn(found[1])
 
 
@@ -215,6 +215,7 @@ class Runner(abc.ABC):
         """Deliver the outcome of a job, unless one has been delivered before."""
         first = self._claim(job)
         if first:
+            _current.set(None)  # the time of the job counts for nothing that follows
             job.deliver(job, self._too_late(job) if job.late else outcome)
         else:
             self.hanging -= 1
