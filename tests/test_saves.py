@@ -25,8 +25,8 @@ SCRIPTS = Path(__file__).parent / "scripts"
     ("engine", "kills"),
     [("dummy", 2), ("fork", 3)]
     + [
-        pytest.param(name, 20, marks=[pytest.mark.long, pytest.mark.timeout(600)])
-        for name in ("dummy", "fork", "spawn", "caller")
+        pytest.param(name, kills, marks=[pytest.mark.long, pytest.mark.timeout(600)])
+        for name, kills in (("dummy", 20), ("fork", 20), ("spawn", 20), ("caller", 20), ("mpi", 5), ("ray", 3))
     ],
 )
 def test_killed_at_any_step(engine: str, kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,8 +221,9 @@ class Expected:
                         done |= {s.unread(s.due)._replace(due=None) for s in ([variant] if variant.due else [])}
                     if self.causes[self.owner[slot]]:  # or died, and was begun again
                         done |= {s._replace(due=None) for s in state.after_death()}
-                        if not state.life and state.due is not None:  # it has replaced another one, and not begun that
-                            new = state.renewed()._replace(bumps=state.bumps, bonus=state.bonus, due=None)
+                        if state.due is not None and not state.due.before[2]:  # it has replaced another, not begun that
+                            known = {"life": state.life, "bumps": state.bumps, "bonus": state.bonus}
+                            new = state.renewed()._replace(**known, due=None)
                             done |= {new._replace(held=held) for held in (state.held, state.due.kept)}
             if sure:
                 done |= {s for s in self.states[slot] if not s.auto}

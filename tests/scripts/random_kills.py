@@ -1,12 +1,15 @@
 """Kill a run with SIGKILL at random steps, again and again: `random_kills.py ENGINE KILLS`.
 
-Each time `saved_run.py` goes on from its last save, with this engine or another number of workers. At the end its rows,
-and its monitor files, are those of a run that nobody has killed. Prints a seed first, which a third argument repeats.
+Each time `saved_run.py` goes on from its last save, with this engine or another number of workers or ranks. At the end
+its rows, and its monitor files, are those of a run that nobody has killed. Prints a seed first, which a third argument
+repeats.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,11 +18,15 @@ from pathlib import Path
 
 SCRIPT = Path(__file__).parent / "saved_run.py"
 EVERY = 20  # at most so many steps until a kill
+OTHERS = {"mpi": ("mpi", "mpi-2", "dummy"), "ray": ("ray", "ray-1", "dummy")}  # what goes on after a kill
 
 
 def started(folder: Path, engine: str, steps: int, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, str(SCRIPT), str(folder), engine, str(steps)]
+    backend, _, number = engine.partition("-")
+    ranks = ["-m", "vecenvs.mpi", "-n", number or "3"] if backend == "mpi" else []
+    name = backend if ranks else engine
+    command = [sys.executable, *ranks, str(SCRIPT), str(folder), name, str(steps)]
     return subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, text=True)
 
 
@@ -31,17 +38,20 @@ def whole(folder: Path, engine: str, steps: int) -> str:
 
 def kill_and_go_on(engine: str, kills: int, rng: random.Random, folder: Path) -> int:
     """Return the number of steps, once both runs have ended in the same way; AssertionError if they have not."""
-    steps = EVERY * kills
+    steps = EVERY * kills * (5 if engine == "mpi" else 1)  # where it goes on beyond the line that was read
     for _ in range(kills):
-        with started(folder / "killed", rng.choice([engine, engine, "dummy"]), steps, subprocess.PIPE) as process:
+        each = rng.choice(OTHERS.get(engine, (engine, engine, "dummy")))
+        with started(folder / "killed", each, steps, subprocess.PIPE) as process:
             assert process.stdin is not None
             assert process.stdout is not None
             for _ in range(rng.randrange(1, EVERY)):
                 process.stdout.readline()
-                process.stdin.write("\n")
-                process.stdin.flush()
+                if not each.startswith("mpi"):
+                    process.stdin.write("\n")
+                    process.stdin.flush()
             time.sleep(rng.choice([0.0, 0.0005, 0.002, 0.01]))
-            process.kill()
+            os.kill(int((folder / "killed" / "pid").read_text()), signal.SIGKILL)  # of rank 0, under MPI
+            process.stdout.read()  # until it is closed by its last process
     found, expected = whole(folder / "killed", engine, steps), whole(folder / "whole", "dummy", steps)
     assert found == expected, f"{engine}: {found} after kills, {expected} without"
     return steps

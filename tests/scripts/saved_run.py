@@ -1,11 +1,13 @@
 """Run some steps, saving now and then, from the last save on: `saved_run.py FOLDER ENGINE STEPS`.
 
 Prints the number of each step, and reads a line before the next one (not under MPI). After SIGUSR1 it saves and ends.
+FOLDER/pid has its process.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
 import signal
 import sys
@@ -54,6 +56,7 @@ def episodes_in(folder: Path) -> str:
 def run(folder: Path, engine: str, steps: int) -> str:
     """Return a checksum of all rows since the first step."""
     path = folder / "run.npz"
+    (folder / "pid").write_text(str(os.getpid()))
     signals: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, _: signals.append(number))  # before the end of an allocation
     with make(folder, engine) as vec:

@@ -81,8 +81,11 @@ class SubprocVecEnv(PoolVecEnv):
         super().__init__(env_fns, num_workers, **common)
 
     def _begin(self, num_workers: int | None) -> int:
-        workers = self._hosts.default_workers(worker_cores()) if num_workers is None else num_workers
+        cores = worker_cores()
+        workers = self._hosts.default_workers(cores) if num_workers is None else num_workers
         self._processes = workers - self._caller_steps
+        self._cores = max(1, cores // workers)
+        self._spin = spins(usable_cores() - self._processes)
         self._cpus = self._cpus_to_pin() if self._pins_workers else []
         return workers
 
@@ -92,15 +95,13 @@ class SubprocVecEnv(PoolVecEnv):
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = self._hosts.functions_of(shard)
-        cores = max(1, worker_cores() // (self._processes + self._caller_steps))
+        rules, cores = self._rules_of(worker), self._cores
         if worker >= self._processes:
-            return LocalTransport(env_fns, shard.start, self._rules_of(worker), cores, self._made_here)
+            return LocalTransport(env_fns, shard.start, rules, cores, self._made_here)
         cpu = self._cpus[worker] if self._cpus else None
-        spin = spins(usable_cores() - self._processes)
         names = Names.new(self._wake)
         output = self._output(worker, shard)
-        rules = self._rules_of(worker)
-        return ProcessTransport(self._context, worker, shard, env_fns, rules, names, spin, cpu, cores, output)
+        return ProcessTransport(self._context, worker, shard, env_fns, rules, names, self._spin, cpu, cores, output)
 
     def _cpus_to_pin(self) -> list[int]:
         """Return one CPU per worker process: the last ones, as most programs begin on the first."""

@@ -29,6 +29,7 @@ CLOSE_TIMEOUT = 2.0  # seconds for a worker to close its envs when it has to end
 # What terminals and schedulers send to whole process groups, and which is for the caller to act upon.
 _TOLD = [getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
 _GROUP = {*_TOLD, signal.SIGTERM}
+_SIGNALS = sorted(map(int, signal.valid_signals()))
 
 
 class HasFileno(Protocol):
@@ -144,7 +145,7 @@ class HeldSignals:
             return
         self._holds = True
         try:
-            for number in signal.valid_signals():
+            for number in _SIGNALS:
                 handler = signal.getsignal(number)
                 if callable(handler):
                     _handlers[number] = handler
@@ -242,7 +243,7 @@ def begin_worker(caller: int, names: Sequence[str], channel: HasFileno) -> None:
     ends a worker only after the caller.
     """
     global _boot  # noqa: PLW0603
-    for number in signal.valid_signals():  # a fork has the caller's
+    for number in _SIGNALS:  # a fork has the caller's
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
