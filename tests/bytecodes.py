@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Collection
 from types import FrameType
@@ -16,7 +17,7 @@ class Interrupt(BaseException):
 
 def interrupted(call: Callable[[], object], bytecodes: int, files: Collection[str | None]) -> bool:
     """Call, and raise after so many bytecodes of these files; tell whether that many came."""
-    left = bytecodes
+    left, own = bytecodes, os.getpid()
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
@@ -25,7 +26,7 @@ def interrupted(call: Callable[[], object], bytecodes: int, files: Collection[st
         frame.f_trace_opcodes = True
         if event == "opcode":
             left -= not process._handlers  # else signals are held back, and no handler raises
-            if left < 0:
+            if left < 0 and os.getpid() == own:  # not in a worker
                 raise Interrupt
         return trace
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+import time
+from multiprocessing import connection
 from typing import Any
 
 import pytest
+from bytecodes import interrupted
 
-from vecenvs import DummyVecEnv, Recycle, SubprocVecEnv, make_vec_env
+from vecenvs import DummyVecEnv, NotSteppingError, Recycle, SubprocVecEnv, make_vec_env
 from vecenvs.pool.tally import Tally
 from vecenvs.testing.envs import CountingEnv, SimulatorEnv
 from vecenvs.worker.load import Load
@@ -76,3 +80,18 @@ def test_memory_that_has_doubled_is_logged_once(caplog: Any) -> None:
         tally.tell(0, Load(0.0, 0.0, 40_000_000))
         tally.tell(0, Load(0.0, 0.0, 80_000_000))
     assert len(caplog.records) == 2
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt in a __del__
+def test_a_start_that_is_cut_off_anywhere() -> None:
+    """An exception, as of a Ctrl-C, within the reading of what a successor tells: it takes over all the same."""
+    files = {connection.__file__}
+    with SubprocVecEnv([CountingEnv], 1, episode_seeds=True, recycle=Recycle(episodes=1)) as vec:
+        vec.reset()
+        for bytecodes in range(10, 250, 30):
+            before, end = vec.stats()["recycled"], time.monotonic() + 20.0
+            while vec.stats()["recycled"] == before:
+                assert time.monotonic() < end, f"none after {bytecodes} bytecodes"
+                if interrupted(lambda: vec.step([0]), bytecodes, files):
+                    with contextlib.suppress(NotSteppingError):
+                        vec.step_wait()

@@ -90,8 +90,7 @@ class SubprocVecEnv(PoolVecEnv):
         return workers
 
     def _engine_stats(self) -> dict[str, Any]:
-        method = self._context.get_start_method()
-        return {"start_method": method, "caller_steps": bool(self._caller_steps)}
+        return {"start_method": self._context.get_start_method(), "caller_steps": bool(self._caller_steps)}
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = self._hosts.functions_of(shard)
@@ -99,8 +98,7 @@ class SubprocVecEnv(PoolVecEnv):
         if worker >= self._processes:
             return LocalTransport(env_fns, shard.start, rules, cores, self._made_here)
         cpu = self._cpus[worker] if self._cpus else None
-        names = Names.new(self._wake)
-        output = self._output(worker, shard)
+        names, output = Names.new(self._wake), self._output(worker, shard)
         return ProcessTransport(self._context, worker, shard, env_fns, rules, names, self._spin, cpu, cores, output)
 
     def _cpus_to_pin(self) -> list[int]:
@@ -166,7 +164,7 @@ class ProcessTransport(SharedTransport):
             with child_environment(), preload.preloading(context.get_start_method()):
                 descendants.guardian.add(self._mark)
                 self._process.start()
-            theirs.close()
+                theirs.close()
         except (EOFError, ConnectionError) as exc:  # Process.start, of a fork server that has ended
             theirs.close()
             self.stop(0.0)
@@ -235,7 +233,8 @@ class ProcessTransport(SharedTransport):
             return
         if self._process.pid is not None:
             self._is_alive()  # one that has replaced its program is ended by this
-        self._pipe.close()
+        with HeldSignals():
+            self._pipe.close()
         _caller_ends.discard(self._pipe)
         unlink_semaphores(self._names)
         if self._process.pid is None:  # it could not be started

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from vecenvs.arguments import parse_int, parse_number
-from vecenvs.errors import VecEnvError, WorkerDied, describe_indices
+from vecenvs.errors import VecEnvError, describe_indices
 from vecenvs.pool.commands import Commands
 from vecenvs.pool.recovery import Replacement
 from vecenvs.pool.tally import Tally
 from vecenvs.pool.workers import StartClock, Workers, envs_of
 from vecenvs.transport import Transport
 from vecenvs.transport.protocol import Command
+from vecenvs.worker.process import HeldSignals
 
 _LOOK = 0.02  # seconds between looks at workers
 _PAUSES = 1.0, 60.0  # seconds until the next try after a start that has failed, each twice the one before; the longest
@@ -153,18 +154,17 @@ class Recycling:
     def _look_at(self, worker: int, successor: Transport, now: float) -> None:
         """Tell a worker to retire once its successor has made its env."""
         try:
-            message = successor.get(0)
-            gone, exitcode = successor.exit_status()
-            message = message or successor.get(0)
-            if message is not None:
-                envs_of(message[2])
+            with HeldSignals():  # a message that a handler's exception has cut off does not come again
+                message = successor.get(0)
+                gone = successor.exit_status()[0]
+                message = message or successor.get(0)
+            made = None if message is None else envs_of(message[2])
             if gone:
-                lines = self._workers.last_lines(worker)
-                raise WorkerDied(worker, self._workers.shards[worker], exitcode, successor.where, "starting", lines)
-            if message is None:
+                raise self._workers.died(worker, successor, "starting")
+            if made is None:
                 self._clocks[worker].check()
                 return
-            self._workers.check_spaces(worker, envs_of(message[2]))
+            self._workers.check_spaces(worker, made)
         except (VecEnvError, OSError, EOFError) as exc:
             self._workers.successors.pop(worker).stop(0.0)
             self._workers.limit.ended(worker)

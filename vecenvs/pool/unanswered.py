@@ -157,8 +157,7 @@ class Unanswered:
     @property
     def ready(self) -> list[ReadyRows]:
         """Rows that have come and have not been returned."""
-        ready, count, _ = self._ready
-        return ready if len(ready) == count else ready[:count]
+        return self._ready[0][: self._ready[1]]
 
     def ready_slots(self) -> int:
         """Return the slots whose rows have come."""

@@ -308,12 +308,12 @@ class Workers:
         if self._closed:
             raise self.died(worker)
 
-    def died(self, worker: int, transport: Transport | None = None) -> WorkerDied | ClosedError:
+    def died(self, worker: int, transport: Transport | None = None, state: str = "") -> WorkerDied | ClosedError:
         """Return the error for a dead worker: ClosedError if another thread's `close` has ended it."""
         if self._closed:
             return ClosedError("going on with a call, which close() in another thread has ended,")
         transport = transport or self.transports[worker]
-        state = "lost" if self._attached else "starting"
+        state = state or ("lost" if self._attached else "starting")
         exitcode, lines = transport.exit_status()[1], self.last_lines(worker)
         error = WorkerDied(worker, self.shards[worker], exitcode, transport.where, state, lines)
         if not self._attached and exitcode != UNGUARDED:  # which the script's author reads by the error

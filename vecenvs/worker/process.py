@@ -251,9 +251,7 @@ def begin_worker(caller: int, names: Sequence[str], channel: HasFileno) -> None:
             setattr(sys, name, os.fdopen(descriptor, "w", 1, errors="backslashreplace", closefd=False))
     signal.set_wakeup_fd(-1)  # so that the caller's asyncio loop does not take our signals for its own
     _boot = channel
-    os.set_inheritable(
-        channel.fileno(), False
-    )  # what comes from a fork server is: a program in our place would have it
+    os.set_inheritable(channel.fileno(), False)  # as a fork server's is: a program in our place would have it
     take_signals(sigterm=True)
     watch_caller(caller, names, channel)
 
