@@ -22,6 +22,7 @@ from chaos.env import (
     END_RAISE,
     END_SLOW,
     EXIT,
+    GO_ON_SECONDS,
     HANG,
     HANG_SECONDS,
     KILL,
@@ -32,6 +33,7 @@ from chaos.env import (
     SLOW,
     STEP,
     TRUNCATE,
+    goes_on,
 )
 from chaos.expected import Expected
 from chaos.hosts import OPAQUE
@@ -61,6 +63,7 @@ class Player:
         self.vec, self.plan, self.rng, self.calls, self.expected = vec, plan, rng, calls, expected
         self.disturber, self.counts, self.n, self.shards = disturber, counts, plan.num_envs, expected.shards
         self.call_slots: list[int] = []
+        self.alone_until = 0.0  # until then an env may go on in spite of a cancellation
 
     def actions(self, slots: Sequence[int]) -> list[int]:
         rng, plan = self.rng, self.plan
@@ -80,6 +83,12 @@ class Player:
         if plan.option == "spares":
             kinds, weights = [*kinds, END_SLOW, RAISE], [*weights, 3, 2]
         chosen = [kind + KINDS * rng.randrange(NONCES) for kind in rng.choices(kinds, weights, k=len(slots))]
+        if plan.awaits and (plan.late == "error" or self.expected.inline):  # where two at once are not made anew
+            for j, action in enumerate(chosen):
+                if action % KINDS == HANG and goes_on(action):
+                    now = time.monotonic()
+                    chosen[j] -= KINDS * (now < self.alone_until)
+                    self.alone_until = max(self.alone_until, now + 2 * GO_ON_SECONDS)
         for slot, action in zip(slots, chosen, strict=True):
             kind = action % KINDS
             if self.expected.owner[slot] not in self.expected.inline:
