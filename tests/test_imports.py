@@ -51,7 +51,7 @@ BUDGETS = {
     "views wrappers compat": 6_388,
     "replay": 2_675,
     "bench cli plots": 3_889,
-    "testing": 10_853,
+    "testing": 10_874,
     BENCHMARKS: 8_028,
     "agents evaluation": 2_179,
 }

@@ -83,11 +83,11 @@ class Player:
         if plan.option == "spares":
             kinds, weights = [*kinds, END_SLOW, RAISE], [*weights, 3, 2]
         chosen = [kind + KINDS * rng.randrange(NONCES) for kind in rng.choices(kinds, weights, k=len(slots))]
-        if plan.awaits and (plan.late == "error" or self.expected.inline):  # where two at once are not made anew
+        if plan.late == "error" or (plan.late and self.expected.inline):  # where two at once are not made anew
             for j, action in enumerate(chosen):
-                if action % KINDS == HANG and goes_on(action):
+                if action % KINDS == HANG and (goes_on(action) or not plan.awaits):
                     now = time.monotonic()
-                    chosen[j] -= KINDS * (now < self.alone_until)
+                    chosen[j] -= HANG * (now < self.alone_until)
                     self.alone_until = max(self.alone_until, now + 2 * GO_ON_SECONDS)
         for slot, action in zip(slots, chosen, strict=True):
             kind = action % KINDS
@@ -182,13 +182,17 @@ class Player:
     def do_reset(self) -> None:
         self._reset("reset", self.vec.reset)
 
-    def _reset(self, kind: str, call: Callable[..., Any]) -> None:
-        slots = self._whole(self._some(), OPAQUE)
-        seed = self.rng.choice([None, None, self.rng.randrange(10**6)])
+    def _reset(self, kind: str, call: Callable[..., Any], some: list[int] | None = None) -> None:
+        slots = self._whole(self._some(), OPAQUE) if some is None else some
+        seed = self.rng.choice([None, None, self.rng.randrange(2**31)])
         option = self.rng.choice([None, None, self.rng.randrange(10**6)])
         options = None if option is None else {"option": option}
         self.expected.begun.give(slots, seed)
-        outcome = self.calls.attempt(kind, lambda: call(slots, seed=seed, options=options), f"{slots} {seed} {option}")
+        given = f"{slots} {seed} {option}"
+        calm = some is not None
+        outcome = self.calls.attempt(kind, lambda: call(slots, seed=seed, options=options), given, calm=calm)
+        states = [state for slot in slots for state in self.expected.states[slot]]
+        unseen = any(s.auto and s.due is not None and s.due.unsure for s in states)
         refused = self.expected.check_refusal(slots, outcome, autoresets=False)
         if refused or self.expected.refused_as_dead(slots, outcome):
             return
@@ -204,6 +208,9 @@ class Player:
             self.expected.take_errors(outcome.error)
         else:
             self.after(outcome.error)
+            if unseen and isinstance(outcome.error, KeyboardInterrupt) and not calm:
+                self.drain()  # and begin episodes whose seeds will be known
+                self._reset("reset", self.vec.reset, slots)
 
     def _rows_of(self, slots: Sequence[int], obs: Any) -> list[tuple[int, tuple[int, ...]]]:
         if len(obs) != len(slots):
@@ -326,7 +333,7 @@ class Player:
         self._check_slots(self.call_slots, outcome)
 
     def do_seed(self) -> None:
-        seed, option = self.rng.randrange(10**6), self.rng.randrange(10**6)
+        seed, option = self.rng.randrange(2**31), self.rng.randrange(10**6)
         everyone = list(range(self.n))
         if self.rng.random() < 0.5:
             self.expected.begun.give(everyone, seed)

@@ -170,22 +170,21 @@ class Episodes:
         columns = self._batch.observations
         last = self._last_rows or columns
         first_rows = self._with_first_rows(ready)
+        used = first_rows - self._begun_before  # the resets of these rows have used what was held
+
+        def goes_on(slot: int) -> SeedStream | int | None:
+            seed = self._held[0].get(slot) if slot in used else None
+            stream = self._stream(slot) if seed is None else SeedStream(seed, -1)
+            return self._next_seed(slot, restarts) if self._root is None else stream.after(1 + (slot in first_rows))
+
         begun = {
-            slot: (
-                handed or LastStep((columns if slot in ready else last).row(slot)),
-                self._next_seed(slot, restarts)
-                if self._root is None
-                else self._stream(slot).after(1 + (slot in first_rows)),
-            )
+            slot: (handed or LastStep((columns if slot in ready else last).row(slot)), goes_on(slot))
             for slot in shard
             if self.reset_infos[slot] or slot in ready
         }
-        commands: list[tuple[Command, Any]] = [(Command.RESUME, (begun, self._infos.forms(worker)))]
-        used = first_rows - self._begun_before  # the resets of these rows have used what was held
         held = tuple({s: given[s] for s in shard if s in given and s not in used} for given in self._held)
-        if any(held):
-            commands.append((Command.PREPARE, held))
-        return commands
+        prepared: list[tuple[Command, Any]] = [(Command.PREPARE, held)] if any(held) else []
+        return [(Command.RESUME, (begun, self._infos.forms(worker))), *prepared]
 
     def _with_first_rows(self, slots: Iterable[int]) -> set[int]:
         return {slot for slot in slots if self._batch.flags[slot] & FIRST}

@@ -6,6 +6,7 @@ import functools
 import os
 import random
 import signal
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 from vecenvs.errors import EnvError
 from vecenvs.testing.compare import assert_same, rows_at, stack
-from vecenvs.testing.envs import NESTED, CountingEnv, DyingEnv, FailingEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs import NESTED, CountingEnv, DyingEnv, FailingEnv, GatedEnv, SampledEnv, counting_fns
 from vecenvs.testing.envs.batches import batched_fns
 from vecenvs.testing.envs.counting import pid_of
 from vecenvs.testing.suite.base import Conformance, Make
@@ -225,6 +226,26 @@ class EpisodeSeedWorkerConformance(Conformance):
             pass
         assert vec.reset_infos[0]["episode_number"] == 1
         assert vec.reset_infos[0]["episode_seed"] == seed_of(77, 0, 1)
+
+    @PROMPT
+    def test_a_seed_that_a_row_has_used_which_is_not_taken_yet(self, make: Make, tmp_path: Path) -> None:
+        """The worker dies after that row: the next one goes on with this seed, not with the one before."""
+        gate = tmp_path / "gate"
+        fns = [CountingEnv, functools.partial(GatedEnv, 1, gate, "reset", at=2), *counting_fns(4)[2:]]
+        vec = make(fns, autoreset="next_step", episode_seeds=True, on_failure="restart")
+        vec.reset(seed=20)
+        pid = vec.call(pid_of, [0])[0]
+        vec.seed(77)
+        vec.reset_async([0])
+        vec.reset_async([1])
+        time.sleep(0.2)
+        os.kill(pid, signal.SIGKILL)
+        gate.touch()
+        vec.recv(2)
+        while not vec.step([0] * 4)[3][0].get("worker_restarted"):
+            pass
+        vec.step([0] * 4)
+        assert (vec.reset_infos[0]["episode_number"], vec.reset_infos[0]["episode_seed"]) == (1, seed_of(77, 0, 1))
 
     @PROMPT
     @pytest.mark.parametrize("mode", MODES)
