@@ -99,6 +99,7 @@ SHORTER: dict[str, list[tuple[str, str]]] = {
         ("with_sb3(8_192)", "with_sb3(256)"),
         ("n_epochs=2", "n_epochs=1"),
         ("iterations=40", "iterations=2, num_steps=40"),
+        ("with_simulator(4_096", "with_simulator(256"),
     ],
     "docs/tutorials/whole_run.md": [
         ("40_000, every=10_000", "64, every=64"),

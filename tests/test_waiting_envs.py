@@ -146,6 +146,8 @@ def test_a_thread_that_hangs_fails_alone(engine: Any, tmp_path: Path) -> None:
         assert isinstance(caught.value.__cause__, StepTimeout)
         assert caught.value.batch is not None
         assert caught.value.batch.obs[:, 2].tolist() == [2] * 3
+        vec.set_attr("mark", 7, indices=[3])  # of the other one
+        assert vec.get_attr("mark", indices=[3]) == [7]
         gate.touch()
         assert vec.reset([3]).tolist() == [[3, 1, 0]]
         assert vec.step([0] * 4)[0][:, 2].tolist() == [3, 3, 3, 1]

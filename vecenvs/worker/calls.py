@@ -40,10 +40,11 @@ def works_of(env_shard: Shard, first: int, call: EnvCall) -> list[Callable[[], A
     if function is take_state:
         return [partial(env_shard.state_of, local, *args) for local in some]
     targets = zip(slots, env_shard.targets(some), strict=True)
-    return [partial(_run, slot, env, function, args, kwargs) for slot, env in targets]
+    return [partial(_run, slot, envs, at, function, args, kwargs) for slot, (envs, at) in targets]
 
 
-def _run(slot: int, env: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run(slot: int, envs: Sequence[Any], at: int, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    env = envs[at]
     if type(env) is Unmade:  # the making of another one has failed, or was cut off
         raise VecEnvError(f"env {slot} was closed, and another one has not been made: reset([{slot}]) it first")
     # Each env gets arguments of its own, as it would in a process of its own.

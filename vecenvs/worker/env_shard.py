@@ -345,9 +345,9 @@ class EnvShard:
 
     # The envs themselves
 
-    def targets(self, some: Sequence[int]) -> Sequence[Any]:
-        """Return these envs, on which a function is to be run."""
-        return [self.envs[local] for local in some]
+    def targets(self, some: Sequence[int]) -> Sequence[tuple[Sequence[Any], int]]:
+        """Return where these envs are once a function is run on them: others may have taken their places by then."""
+        return [(self.envs, local) for local in some]
 
     def note_call(self, local: int, function: Any, args: tuple[Any, ...] = ()) -> None:
         """Take note that a function was called on the env."""

@@ -68,8 +68,8 @@ class Shard(Protocol):
 
     # The envs themselves
 
-    def targets(self, some: Sequence[int]) -> Sequence[Any]:
-        """Return these envs, or what stands for them while one function is run on them."""
+    def targets(self, some: Sequence[int]) -> Sequence[tuple[Sequence[Any], int]]:
+        """Return where these envs are once a function is run on them, or what stands for them then."""
 
     def state_of(self, local: int, verify: bool) -> Any:
         """Return the state of an env; StateError if there is none."""

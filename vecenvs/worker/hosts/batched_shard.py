@@ -316,9 +316,9 @@ class BatchedShard:
 
     # The envs
 
-    def targets(self, some: Sequence[int]) -> Sequence[Any]:
+    def targets(self, some: Sequence[int]) -> Sequence[tuple[Sequence[Any], int]]:
         """Return what stands for these envs while one function is run on them."""
-        return self._host.parts(some)
+        return [([part], 0) for part in self._host.parts(some)]
 
     def owned(self) -> dict[int, Any]:
         """Return what has to be closed, by the env that it belongs to."""
