@@ -43,7 +43,7 @@ BUDGETS = {
     ROOT_FILES: 2_209,
     "batch _native": 2_205,
     "transport": 2_615,
-    "worker": 6_510,
+    "worker": 6_623,
     "state": 1_279,
     "pool": 5_064,
     "backends": 3_935,
@@ -51,7 +51,7 @@ BUDGETS = {
     "views wrappers compat": 6_388,
     "replay": 2_675,
     "bench cli plots": 3_889,
-    "testing": 10_874,
+    "testing": 10_923,
     BENCHMARKS: 8_028,
     "agents evaluation": 2_179,
 }

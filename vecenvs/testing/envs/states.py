@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
+from gymnasium.vector import SyncVectorEnv
 
 from vecenvs.testing.envs.failing import ToyError
 
@@ -102,3 +103,25 @@ class HiddenStateEnv(StateEnv):
         self.sums[id(self)] = self.sums.get(id(self), 0) + int(action)
         obs, _, terminated, truncated, info = super().step(action)
         return obs, float(self.sums[id(self)]), terminated, truncated, info
+
+
+class StateBatch(SyncVectorEnv):
+    """StateEnvs as a batched env that can read and set the states of single ones.
+
+    Args:
+        env_fns: the functions of the single envs.
+        **kwargs: as of SyncVectorEnv.
+    """
+
+    def get_state(self, indices: list[int]) -> list[Any]:
+        """Return the states of these envs."""
+        envs: list[Any] = [self.envs[index].unwrapped for index in indices]
+        ended = self._autoreset_envs[indices].tolist()
+        return [[env.sum, env.np_random.bit_generator.state, end] for env, end in zip(envs, ended, strict=True)]
+
+    def set_state(self, states: list[Any], indices: list[int]) -> None:
+        """Put these envs into the states."""
+        for index, (total, generator, ended) in zip(indices, states, strict=True):
+            env: Any = self.envs[index].unwrapped
+            env.sum, self._autoreset_envs[index] = total, ended
+            env.np_random.bit_generator.state = generator

@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit
 
 from vecenvs.backends.dummy import DummyVecEnv
+from vecenvs.batched import Batched
 from vecenvs.errors import AlreadySteppingError, EnvError, StateError
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import NESTED, CountingEnv, FailingEnv, SampledEnv
 from vecenvs.testing.envs.batches import batched_fns
-from vecenvs.testing.envs.states import HiddenStateEnv, OpaqueEnv, OwnStateEnv, StateEnv
+from vecenvs.testing.envs.states import HiddenStateEnv, OpaqueEnv, OwnStateEnv, StateBatch, StateEnv
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.vec_env import VecEnv
 
@@ -303,11 +305,35 @@ class StateConformance(Conformance):
             rows.append(played(vec, 50, script))
         assert_same(rows[1], rows[0], "rows")
 
-    def test_a_batched_env_has_none(self, make: Make) -> None:
+    def test_a_batched_env_without_the_pair(self, make: Make) -> None:
         vec = make(batched_fns([CountingEnv] * 4, [2, 2]))
         vec.reset()
-        with pytest.raises(StateError, match="env 0 is part of a"):
+        with pytest.raises(StateError, match=r"env 0 is part of a SyncVectorEnv.*give it get_state\(indices\)"):
             vec.get_state()
+
+    @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
+    def test_batched_envs_go_on(self, make: Make, mode: str) -> None:
+        """In other batches, in this engine and in another one, all of them or some."""
+        n, script, seeded = 4, script_of(4), mode == "disabled" and random.random() < 0.5
+
+        def fns(sizes: list[int]) -> list[Any]:
+            host = partial(StateBatch, autoreset_mode=AutoresetMode[mode.upper()])
+            return [Batched(partial(host, [StateEnv] * size), size) for size in sizes]
+
+        vec = make(fns([3, 1]), autoreset=mode, episode_seeds=seeded)
+        vec.reset(seed=random.randrange(2**30))
+        played(vec, random.randrange(1, 40), script_of(n))
+        states = pickle.loads(pickle.dumps(vec.get_state()))
+        with pytest.raises(StateError, match="no verify"):
+            vec.get_state([1], verify=True)
+        expected = played(vec, 30, script)
+        others = [make(fns([2, 2]), autoreset=mode, episode_seeds=seeded), vec]
+        others.append(DummyVecEnv(fns([4]), autoreset=mode, episode_seeds=seeded))
+        for other in others:
+            for some in random.choice([[[3, 0, 1, 2]], [[2, 0], [3, 1]]]):
+                other.set_state([states[slot] for slot in some], some)
+            assert_same(played(other, 30, script), expected, f"{other}")
+        others[-1].close()
 
 
 def _one(obs: Any, j: int) -> Any:

@@ -46,6 +46,7 @@ class BatchedHost:
         observation_space: of one env, as is `action_space`.
         autoreset: what it does itself at the end of an episode: "same_step", "next_step" or "disabled".
         takes_masks: whether it can reset some of its envs.
+        begun: whether all envs have been reset.
         keeps_finals: whether its infos must have the last observations of episodes after which it resets itself.
     """
 
@@ -61,7 +62,7 @@ class BatchedHost:
         self.render_mode = getattr(env, "render_mode", None)
         self.autoreset = mode_of(env) or autoreset or "same_step"
         self.takes_masks = self.autoreset == "disabled"
-        self._begun = False  # whether all envs have been reset
+        self.begun = False
         self._tensor: Callable[[Any], Any] | None = (
             None  # makes what the env's own rows are of actions: tensors of torch
         )
@@ -89,12 +90,12 @@ class BatchedHost:
         if any(seed is not None for seed in seeds):
             given["seed"] = common_seed(seeds, mask)
             self._seed_actions(seeds, mask)
-        if mask is not None and self._begun:
+        if mask is not None and self.begun:
             options = {**(options or {}), MASK: mask}
         if options is not None:
             given["options"] = options
         obs, infos = self._checked("reset", 2, self._reset(**given))
-        self._begun = True
+        self.begun = True
         leaves: list[Any] = []
         map_leaves(leaves.append, obs)
         if leaves and type(leaves[0]).__module__.partition(".")[0] == "torch":

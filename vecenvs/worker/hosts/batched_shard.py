@@ -11,17 +11,20 @@ from vecenvs._native.forks import run
 from vecenvs.batch.batch_columns import FIRST, LAST, TRUNCATED, BatchColumns
 from vecenvs.batch.info_batches import Columns, InfoColumn, merge_disjoint, select_rows
 from vecenvs.errors import StateError, VecEnvError
+from vecenvs.state.env_state import EnvState
 from vecenvs.transport.protocol import LastStep, RemoteFailure, RowExtras, RowsBody, Slots
 from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.worker.autoreset import ERROR, RowFlags
 from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors
 from vecenvs.worker.env_shard import BROKEN_OFF, FirstRow, raise_or_defer
+from vecenvs.worker.env_states import ENDED, STEPPING
 from vecenvs.worker.final_infos import mask_of
 from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.block_attributes import BlockAttributes
 from vecenvs.worker.hosts.block_writer import BlockWriter, Mask, RowIndex
 from vecenvs.worker.hosts.host_failures import HostFailures
 from vecenvs.worker.hosts.host_resets import HostResets
+from vecenvs.worker.hosts.host_states import HostStates
 from vecenvs.worker.rules import Rules
 
 _NONE: RowIndex = np.zeros(0, np.int64)
@@ -73,6 +76,7 @@ class BatchedShard:
         self._fresh: Columns = {}  # infos of the resets of other envs meanwhile: these repeat their first rows
         self._resets = HostResets(host, first, rules, errors, self._writer, self._use)
         self.hold = self._resets.hold
+        self._states = HostStates(first, batch, rules, self._resets)
 
     def read_actions(self) -> Sequence[Any]:
         """Return nothing: the host takes its actions as a block of the columns."""
@@ -162,7 +166,7 @@ class BatchedShard:
                 self._flags[ended] |= FIRST
         else:
             if self._refuses and len(ended):
-                self._refused, self._why, self._needs_check = self._mask_of(ended), "has ended its episode", True
+                self._refused, self._why, self._needs_check = self._mask_of(ended), ENDED, True
             resets = select_rows(infos, self._mask_of(began)) if infos and len(began) else {}
         if self._reading:
             if len(began):
@@ -206,7 +210,7 @@ class BatchedShard:
             if self._mode == "next_step":
                 self._begun_next = ended
             else:
-                self._refused, self._why = ended, "has ended its episode"
+                self._refused, self._why = ended, ENDED
         return RowsBody([], columns=(infos, resets))
 
     def _begin_after_loss(self) -> RowsBody:
@@ -228,10 +232,26 @@ class BatchedShard:
             self._refused[slot - self.first] = False
             self._resets.resume(slot - self.first, seed)
 
-    def state_of(self, local: int, verify: bool) -> Any:
-        """Refuse: the env is part of a batched one."""
-        slot, kind = self.first + local, type(self._host.env).__name__
-        raise StateError(slot, f"env {slot} is part of a {kind}: only the states of single envs can be read")
+    def state_of(self, local: int, verify: bool) -> EnvState:
+        """Return the state of an env, if the host has states."""
+        slot, ended = self.first + local, self._refused[local] and self._why == ENDED
+        if verify:
+            raise StateError(slot, f"env {slot} is part of a batched env, beside which no other can step: no verify")
+        if (self._refused[local] and not ended) or local in self._lost or self._begun_next[local]:
+            raise StateError(slot, f"env {slot} is in no episode to go on with: reset([{slot}]) it first")
+        waits = self._mode == "next_step" and local in self._ended
+        return self._states.read(self._host, local, ENDED if ended or waits else STEPPING)
+
+    def _put(self, states: dict[int, EnvState]) -> Columns:
+        """Put envs into states, in the place of a reset."""
+        phases, infos = self._states.write(self._host, states)
+        ended = [local for local, phase in phases.items() if phase == ENDED]
+        self._begin_anew(self._mask_of(np.array([*states])))
+        if self._mode == "next_step":
+            self._ended, self._needs_check = np.union1d(self._ended, np.array(ended, np.int64)), True
+        elif ended:
+            self._refused[ended], self._why, self._needs_check = True, ENDED, True
+        return infos
 
     def note_call(self, local: int, function: Any, args: tuple[Any, ...] = ()) -> None:
         """Do nothing: no episode of it is replayed."""
@@ -248,10 +268,12 @@ class BatchedShard:
 
     def _reset_rows(self, some: Slots, given: ResetArguments) -> RowsBody | None:
         mask = self._mask_of(np.array(some))
-        if not (mask.all() or self._host.takes_masks):
+        each: dict[int, Any] = {local: given.of(self.first + local)[1] for local in some if given.each_options}
+        states = {local: state for local, state in each.items() if isinstance(state, EnvState)}  # all or none
+        if not (mask.all() or self._host.takes_masks or states):
             return RowsBody(self._failures.reset_together(some, self._host.env))
         try:
-            infos = self._reset(mask, given)
+            infos = self._put(states) if states else self._reset(mask, given)
             left = self._attributes.store(self._attributes.read())
             first = {**infos, **self._attributes.store_first(mask)}
             if self._lost or self._begun_next.any():
@@ -271,11 +293,14 @@ class BatchedShard:
     def _reset(self, mask: Mask, given: ResetArguments = NONE_GIVEN) -> Columns:
         """Reset the envs of `mask`, write their observations, and return their infos."""
         infos = self._resets.begin(mask, given, self._lose_others)
+        self._begin_anew(mask)
+        return self._attributes.without(infos)
+
+    def _begin_anew(self, mask: Mask) -> None:
         self._lost = {local: row for local, row in self._lost.items() if not mask[local]}
         self._ended = self._ended[~mask[self._ended]]
         self._begun_next = self._begun_next & ~mask
         self._refused &= ~mask
-        return self._attributes.without(infos)
 
     def _use(self, host: BatchedHost) -> None:
         self._host = self._attributes.host = host

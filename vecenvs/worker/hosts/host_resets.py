@@ -9,7 +9,7 @@ import numpy as np
 
 from vecenvs._native.forks import run
 from vecenvs.batch.info_batches import Columns, InfoColumn, merge_disjoint, select_rows
-from vecenvs.transport.reset_arguments import ResetArguments
+from vecenvs.transport.reset_arguments import ResetArguments, SeedStream
 from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors
 from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.block_writer import BlockWriter, Mask
@@ -41,6 +41,17 @@ class HostResets:
             self.hold(env, "seed", seed)
         else:
             self._seeds.put(env, seed)
+
+    def comes_next(self, env: int) -> tuple[dict[str, Any] | None, SeedStream | None]:
+        """Return what is held for an env's next reset, and with seeds of episodes which one begins then."""
+        return self._held.of(env), None if self._seeds is None else self._seeds.of(env, None)
+
+    def put_next(self, env: int, held: dict[str, Any] | None, stream: tuple[int, int] | None) -> None:
+        """Set what `comes_next` returns."""
+        for name in ("seed", "options"):
+            self.hold(env, name, (held or {}).get(name))
+        if self._seeds is not None and stream is not None:
+            self._seeds.put(env, SeedStream(*stream))
 
     def begin(self, mask: Mask, given: ResetArguments, failed: Failed) -> Columns:
         """Reset the envs of `mask`, write their observations, and return their infos."""

@@ -26,6 +26,10 @@ class NextResets:
         """Keep the "seed" or the "options" of the env's next reset which is not the batched env's own; see `hold`."""
         hold(self._held, env, name, value)
 
+    def of(self, env: int) -> dict[str, Any] | None:
+        """Return what is kept for the env, None for nothing."""
+        return self._held.get(env) or None
+
     def arguments(
         self, mask: NDArray[np.bool_], given: ResetArguments, *, apart: bool
     ) -> list[tuple[NDArray[np.bool_], Sequence[int | None], dict[str, Any] | None]]:
