@@ -1,4 +1,4 @@
-"""`spares`: files of monitors, Ctrl-C, deaths of workers, forks."""
+"""`spares`: views, tasks, files of monitors, Ctrl-C, deaths of workers, forks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from vecenvs import DummyVecEnv, SubprocVecEnv, make_vec_env
+from vecenvs import DummyVecEnv, SubprocVecEnv, as_gymnasium, as_sb3, make_vec_env
+from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SimulatorEnv
 from vecenvs.testing.suite.episode_seeds import Episodes
 from vecenvs.wrappers.results import read_monitor_file
@@ -48,6 +50,38 @@ def test_a_monitor_file_belongs_to_a_slot(backend: str, tmp_path: Path) -> None:
     for slot in range(N):
         found = read_monitor_file(str(tmp_path / f"0.{slot}.monitor.csv"))
         assert [(row["r"], row["l"]) for row in found.rows] == expected[slot]
+
+
+def made(mode: str, spares: int, **common: Any) -> Any:
+    vec = SubprocVecEnv([simulator] * N, 2, autoreset=mode, episode_seeds=True, spares=spares, **common)
+    vec.seed(3)
+    return vec
+
+
+def assert_equal_rows(views: list[Any]) -> None:
+    """Step VecEnvs, or views of them, and close them."""
+    assert_same(*[view.reset() for view in views], "first rows")
+    for t in range(60):
+        assert_same(*[view.step(np.array([t % 4] * N)) for view in views], f"step {t}")
+    for view in views:
+        view.close()
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_gymnasium_sees_the_same_rows(mode: str) -> None:
+    assert_equal_rows([as_gymnasium(made(mode, spares)) for spares in (0, 2)])
+
+
+def test_sb3_sees_the_same_rows() -> None:
+    assert_equal_rows([as_sb3(made("same_step", spares)) for spares in (0, 2)])
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_tasks_are_those_of_their_episodes(mode: str) -> None:
+    def tasks(slot: int, number: int, info: dict[str, Any]) -> Any:
+        return None if number % 2 else 10 * number + slot, {"difficulty": 100.0 * number + slot}
+
+    assert_equal_rows([made(mode, spares, tasks=tasks) for spares in (0, 1)])
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
