@@ -79,6 +79,8 @@ TEST = [
     *ENVS["envpool"],
     *ENVS["agents"],
     "mpe2>=1.0",  # envs of several agents for the examples
+    # RLlib, without the Gymnasium that ray[rllib] pins.
+    *(f"{name}; python_version >= '3.11'" for name in ("ray[tune]>=2.60", "dm-tree", "lz4", "ormsgpack", "scipy")),
 ]
 
 

@@ -411,7 +411,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 MPIS = ("mpich", "openmpi")  # their programs start ranks: they load nothing themselves
 SHARE_A_RAY = ("test_ray_manners", "test_ray_env_wrapper", "test_ray_multiprocess_env", "test_replay_ray")
-BEGIN_A_RAY = ("tests/ray/", "tests/replay/test_replay_docs", "tests/examples/test_replay_examples")
+BEGIN_A_RAY = (
+    "tests/ray/",
+    "tests/replay/test_replay_docs",
+    "tests/examples/test_replay_examples",
+    "tests/examples/test_rllib",
+)
 
 # What loads torch or matplotlib, besides the tests with "sb3" in their names.
 LOAD_TORCH = (

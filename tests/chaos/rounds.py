@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import functools
 import gc
+import logging
 import os
 import random
 import tempfile
@@ -12,6 +13,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -68,6 +70,20 @@ ENGINES = {
     "ray-shared": Engine("ray", **RAY),
     "ray-messages": Engine("ray", {"transport": "messages"}, **RAY),
 }
+
+
+class Lines:
+    """A stream whose lines are handed to a function."""
+
+    def __init__(self, take: Callable[[str], None]) -> None:
+        self._take = take
+
+    def write(self, text: str) -> None:
+        if text.strip():
+            self._take(f"  log: {text.strip()}")
+
+    def flush(self) -> None:
+        pass
 
 
 def plan_of(rng: random.Random, engine: Engine) -> Plan:
@@ -163,6 +179,8 @@ class Rounds:
         inline = {*range(processes, len(shards))}
         expected = Expected(plan, shards, inline, counts, Begun(vec, plan))
         calls = Calls(plan, rng, interrupter, counts, self.log, history, expected.maybe_broken)
+        handler = logging.StreamHandler(Lines(calls.note))  # deaths, and why workers are replaced
+        logging.getLogger("vecenvs").addHandler(handler)
         player = Player(vec, plan, rng, calls, expected, disturber, counts)
         try:
             Schedule(plan, rng, player, expected, disturber, counts).play()
@@ -175,6 +193,7 @@ class Rounds:
         counts["kills"] += disturber.kills
         counts["stops"] += disturber.stops
         counts["recycled"] += vec.stats().get("recycled", 0)
+        logging.getLogger("vecenvs").removeHandler(handler)
         self._close(vec, rng, plan, interrupter, found)
 
     def _kind(self) -> str:
