@@ -31,8 +31,8 @@ class StepTimeouts:
         self._looked = 0.0
         self.told_by = 0.0
 
-    def look(self, *, begins: bool = False) -> None:
-        """Note that the caller runs: at the beginning of a call, or before and after each of its short waits."""
+    def look(self, *, begins: bool = False) -> float:
+        """Note that the caller runs, and return the time: at the beginning of a call, and around its short waits."""
         now = time.monotonic()
         if now - self._looked > LIVENESS + STOPPED:
             if begins:
@@ -40,6 +40,7 @@ class StepTimeouts:
             else:
                 self._heard = [now] * len(self._heard)
         self._looked = now
+        return now
 
     def note_activity(self, worker: int) -> None:
         """Record a sign of life of this worker."""
@@ -60,7 +61,7 @@ class StepTimeouts:
 
     def late(self, unanswered: Iterable[StartTime]) -> dict[int, str]:
         """Return the workers that exceed their limit, each with what is late: a "step" or a "reset"."""
-        now = time.monotonic()
+        now = self.look()  # this moment, as all may have been stopped since the last one
         found = sorted(each for each in unanswered if self.timed and self._end(*each) <= now)
         return {worker: "reset" if resets else "step" for worker, _, resets in found}
 

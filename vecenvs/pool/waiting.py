@@ -249,9 +249,8 @@ class Waiting:
     def _find_late(self) -> dict[int, str]:
         """Return the workers that exceed their time limit, with what is late."""
         late = self._timeouts.late(self._start_times())
-        early = self._timeouts.told_by - time.monotonic()
-        if late and early > 0:
-            time.sleep(early)
+        while late and (early := self._timeouts.told_by - time.monotonic()) > 0:
+            time.sleep(min(early, LIVENESS))
             self._collect(self._commands.busy_workers())
             late = self._timeouts.late(self._start_times())
         return late
