@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
+from vecenvs.testing.envs import CountingEnv
 from vecenvs.transport.ring import PIECE
 from vecenvs.vec_env import VecEnv
 
@@ -65,3 +67,28 @@ def test_rows_are_their_own_envs(size: int, how: str) -> None:
     fns = [lambda i=i: TalkativeEnv(i, size) for i in range(4)]
     with DummyVecEnv(fns) as bare, SubprocVecEnv(fns, 1) as vec:
         assert rows_of(vec, how) == rows_of(bare, how)
+
+
+class Talking(CountingEnv):
+    """An env whose infos have so many bytes, after so many seconds."""
+
+    def __init__(self, size: int, seconds: float) -> None:
+        super().__init__()
+        self.size, self.seconds = size, seconds
+
+    def step(self, action: Any) -> Any:
+        time.sleep(self.seconds)
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward, terminated, truncated, {**info, "text": "x" * self.size}
+
+
+@pytest.mark.parametrize("size", [100_000, 5_000_000])
+def test_a_long_answer_beside_a_worker_that_hangs(size: int) -> None:
+    """The answer waits for room while the other worker is waited for: its own is not late."""
+    fns = [functools.partial(Talking, size, 0.0), functools.partial(Talking, 0, 30.0)]
+    with SubprocVecEnv(fns, 2, step_timeout=0.7, on_failure="restart") as vec:
+        vec.reset()
+        infos = vec.step([0, 0])[3]
+        assert ("worker_restarted" in infos[0], "worker_restarted" in infos[1]) == (False, True)
+        assert len(infos[0]["text"]) == size
+        assert vec.stats()["restarts"] == 1

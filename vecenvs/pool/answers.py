@@ -39,12 +39,12 @@ class Answers:
         self.errors = [0] * len(workers.shards)  # how many exceptions each worker's envs have raised, with `on_error`
         self._told = [0] * len(workers.shards)  # how many of these by the worker that is there now
 
-    def collect(self, workers: Iterable[int]) -> bool:
-        """Record every answer of these workers that has come; return whether there was one."""
+    def collect(self, workers: Iterable[int], timeout: float = 0) -> bool:
+        """Record every answer of these workers that has come, or does within so many seconds; tell if there was one."""
         self._workers.reset_wake()
         found = False
         for worker in workers:
-            while (message := (transport := self._workers.transports[worker]).get(0)) is not None:
+            while (message := (transport := self._workers.transports[worker]).get(timeout)) is not None:
                 self.record(worker, message)
                 transport.take()
                 found = True

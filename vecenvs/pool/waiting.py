@@ -253,7 +253,10 @@ class Waiting:
             time.sleep(min(early, LIVENESS))
             self._collect(self._commands.busy_workers())
             late = self._timeouts.late(self._start_times())
-        return late
+        for worker in late:  # the rest of a long answer has had no room while others were waited for
+            self._collect([worker], LIVENESS)
+            self._timeouts.look()
+        return self._timeouts.late(self._start_times()) if late else late
 
     def _limit(self, deadline: float | None) -> float | None:
         if not self._timed:
