@@ -45,7 +45,7 @@ BUDGETS = {
     "transport": 2_615,
     "worker": 6_623,
     "state": 1_279,
-    "pool": 5_067,
+    "pool": 5_068,
     "backends": 3_935,
     "mpi make": 1_911,
     "views wrappers compat": 6_388,

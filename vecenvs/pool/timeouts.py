@@ -36,7 +36,7 @@ class StepTimeouts:
         now = time.monotonic()
         if now - self._looked > LIVENESS + STOPPED:
             if begins:
-                self.told_by = now + 5 * LIVENESS
+                self.told_by = now + LIVENESS
             else:
                 self._heard = [now] * len(self._heard)
         self._looked = now

@@ -256,7 +256,8 @@ class Waiting:
         for worker in late:  # the rest of a long answer has had no room while others were waited for
             self._collect([worker], LIVENESS)
             self._timeouts.look()
-        return self._timeouts.late(self._start_times()) if late else late
+        still = self._timeouts.late(self._start_times()) if late else late
+        return {worker: doing for worker, doing in still.items() if worker in late}  # not those late since
 
     def _limit(self, deadline: float | None) -> float | None:
         if not self._timed:
