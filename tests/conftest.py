@@ -7,8 +7,8 @@ that its class or module names. The tests of a chosen backend that cannot be imp
 The tests have two tiers. `make test` leaves out those marked `long`; `make test-all` runs all. A configuration can mark
 its tests as long. If a class of tests has an attribute `short`, a suite, all its tests outside this suite are long.
 
-On the first configuration of a matrix the short tier has all values of a test's parameters, in all combinations; on the
-others, which are `sparse`, it has each value once, and of the parameters in VALUES one.
+On the first configuration of a matrix the short tier has all combinations of a test's parameters; on the others, which
+are `sparse`, it has one, by turns another one in each test of a class.
 """
 
 from __future__ import annotations
@@ -87,13 +87,6 @@ class Configuration:
 
 
 NOWHERE = Configuration("nowhere", "")
-
-# Parameters for what an env or its caller may give. A worker's code checks and writes it, which is the same in any
-# process: the short tier has all values on the first configuration of a matrix, and one of them on the others.
-VALUES = frozenset(
-    ["ask", "batch_space", "case", "flag", "function", "given", "member", "message", "nested", "number", "odd", "old",
-     "part", "seed", "shape", "shared", "value", "wrapped", "wrong"]
-)  # fmt: skip
 
 
 def sb3() -> Any:
@@ -319,9 +312,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> list[pytest.Item] | None:
     """Make, for the short tier, no items of long tests: each of its processes would spend seconds on them."""
-    marks = getattr(obj, "pytestmark", [])
-    long = beyond_short(collector.obj, name) or any(mark.name == "long" for mark in marks)
-    return [] if long and short_tier(collector.config) and collector.istestfunction(obj, name) else None
+    if not (short_tier(collector.config) and name.startswith("test") and collector.istestfunction(obj, name)):
+        return None
+    long = beyond_short(collector.obj, name) or any(mark.name == "long" for mark in getattr(obj, "pytestmark", []))
+    return [] if long else None
 
 
 def beyond_short(cls: Any, name: str) -> bool:
@@ -331,17 +325,17 @@ def beyond_short(cls: Any, name: str) -> bool:
 
 
 def left_out(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield the tests of sparse configurations that the short tier leaves out: those that show no further value."""
-    shown: dict[tuple[Any, ...], set[tuple[str, int]]] = {}
+    """Yield the tests of sparse configurations that the short tier leaves out: all but one of each test."""
+    same: dict[tuple[Any, ...], list[pytest.Item]] = {}
     for item in items:
-        params = getattr(getattr(item, "callspec", None), "params", {})
-        configuration = params.get("configuration", NOWHERE)
+        configuration = getattr(getattr(item, "callspec", None), "params", {}).get("configuration", NOWHERE)
         if configuration.sparse:
-            values = {(name, id(value)) for name, value in params.items() if name not in VALUES}
-            before = shown.setdefault((item.parent, item.originalname, configuration.name), set())
-            if values <= before:
-                yield item
-            before |= values
+            same.setdefault((item.parent, configuration.name, item.originalname), []).append(item)
+    turns: Counter[tuple[Any, ...]] = Counter()
+    for (*place, _), tests in same.items():
+        kept = tests[turns[tuple(place)] % len(tests)]
+        turns[tuple(place)] += 1
+        yield from (item for item in tests if item is not kept)
 
 
 def pytest_collection_finish() -> None:
