@@ -55,6 +55,9 @@ NO_CORE = not vecenvs._native.is_compiled() and (
 
 NO_ENVPOOL = sys.version_info < (3, 11)  # it has no wheel there
 
+NO_GPU = not any(Path("/dev").glob("nvidia[0-9]*"))
+collect_ignore += ["wrappers/test_on_gpu.py"] if NO_GPU else []
+
 DEFAULT_BACKENDS = ("dummy", "subproc")
 
 
@@ -264,6 +267,7 @@ def pytest_report_header() -> list[str]:
     missing = [
         (NO_REPLAY, "vecenvs.replay: NOT TESTED, since cpprb has no wheel for this Python"),
         (NO_ENVPOOL, "EnvPool: NOT TESTED, since it has no wheel for this Python"),
+        (NO_GPU, "VecTorch and VecJax on a GPU: NOT TESTED, since there is none"),
         (not can_make_hosts(), "MPI over two hosts: NOT TESTED, which needs root, ip, nsenter and unshare"),
     ]
     return [words for holds, words in missing if holds]

@@ -15,8 +15,8 @@ from benchmarks.stack.page import names_of, reasons, runs_of
 from vecenvs.bench.report import Spread
 
 _NAMES = [found.name for found in CANDIDATES]
-# Written by `docs.headline`, `.training --page`, `batched.py --docs`, `evaluate.py --docs`, `.agents --docs`.
-_SECTIONS = ("headline", "training", "batched", "evaluation", "agents")
+# Written by `docs.headline`, `.training --page`, and `--docs` of batched.py, evaluate.py, waiting.py, .agents, gpu.py.
+_SECTIONS = ("headline", "training", "batched", "evaluation", "waiting", "agents", "gpu")
 _INTRO = """# Beside other libraries
 
 {headline}
@@ -29,7 +29,11 @@ _INTRO = """# Beside other libraries
 
 {evaluation}
 
+{waiting}
+
 {agents}
+
+{gpu}
 
 ## How the rest was measured
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import gc
 import sys
-import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +28,6 @@ from vecenvs.batch.layout import SpaceLayout
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import FailingEnv, SampledEnv, counting_fns
 from vecenvs.views import as_gymnasium, as_pfrl
-from vecenvs.wrappers.vec_torch import Staging
 
 matrix = "fast"
 
@@ -56,16 +53,6 @@ def plain(value: Any) -> Any:
 BOXES = spaces.Dict(
     {"a": spaces.Box(-1, 1, (2, 3), np.float64), "b": spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)])}
 )
-
-
-def test_a_closed_one_holds_no_buffers() -> None:
-    """Also where a program keeps it."""
-    vec = VecTorch(DummyVecEnv(counting_fns(1)))
-    vec._staging = Staging(None, None)
-    staging = weakref.ref(vec._staging)
-    vec.close()
-    gc.collect()
-    assert staging() is None
 
 
 def test_rows(configuration: Configuration) -> None:
@@ -157,36 +144,6 @@ def test_another_device() -> None:
     with VecTorch(DummyVecEnv(counting_fns(2)), device="meta") as vec:
         obs, *_ = vec.reset(), None
         assert (obs.device.type, obs.shape) == ("meta", (2, 3))
-
-
-def test_staging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way by pinned memory, where the CPU is the device: a buffer is not written to while it may be read."""
-    import torch
-
-    log: list[Any] = []
-
-    class Event:
-        def __init__(self) -> None:
-            self.number = log.count("record")
-
-        def record(self, stream: Any) -> None:
-            log.append("record")
-
-        def synchronize(self) -> None:
-            log.append(self.number)
-
-    def empty(shape: Any, dtype: Any, pin_memory: bool) -> Any:
-        assert pin_memory
-        log.append(tuple(shape))
-        return torch.empty(shape, dtype=dtype)
-
-    cuda = SimpleNamespace(Event=Event, current_stream=lambda device: None)
-    staging = Staging(SimpleNamespace(empty=empty, cuda=cuda), torch.device("cpu"))
-    rows = [torch.arange(12.0).reshape(4, 3), torch.arange(4)]
-    for k in range(4):
-        for copy, row in zip(staging.copy_all([row[k:] + k for row in rows], 4), rows, strict=True):
-            assert torch.equal(copy, row[k:] + k)
-    assert log == [(4, 3), (4,), "record", (4, 3), (4,), "record", 0, "record", 1, "record"]
 
 
 class OwnRows:

@@ -38,7 +38,7 @@ class VecTensors(VecBatchWrapper):
         return map_leaves(lambda _: next(tensors), values)
 
     def _on_batch(self, batch: Batch, call: str, *, lock_step: bool) -> None:
-        names = ["obs", "rewards", "terminated", "truncated", *["dones"] * isinstance(batch, StepRows)]
+        names = ["obs", "rewards", *(["dones"] if isinstance(batch, StepRows) else ["terminated", "truncated"])]
         tensors = self._tensors({name: getattr(batch, name) for name in names})
         for name in names:
             setattr(batch, name, tensors[name])
@@ -49,8 +49,9 @@ class VecTorch(VecTensors):
 
     It goes around all other wrappers, which compute with arrays. Infos, with "terminal_observation" in them, and
     attributes such as `active` and `terminated` stay NumPy's. On the CPU the tensors share the memory of the arrays.
-    For a CUDA device rows are copied to pinned memory and from there asynchronously: the tensors are ready for whatever
-    runs on the present stream.
+    To a CUDA device rows are copied without waiting for what it computes. They are ready for the present stream, and no
+    later step changes them: the driver has read the arrays before the call returns (CUDA Runtime API, "API
+    synchronization behavior", of pageable memory).
 
     Args:
         venv: the VecEnv to wrap. Its observations are numbers, in Dicts and Tuples of any depth.
@@ -69,45 +70,10 @@ class VecTorch(VecTensors):
             raise BackendUnavailable(f"VecTorch needs torch ({exc}): pip install torch") from exc
         self._torch = torch
         self.device = torch.device(device)
-        self._staging = Staging(torch, self.device) if self.device.type == "cuda" else None
-
-    def close(self) -> None:
-        super().close()
-        self._staging = None  # a closed VecEnv, which may be kept, holds no buffers
 
     def _converted(self, arrays: list[NDArray[Any]]) -> list[Any]:
-        tensors = [self._torch.from_numpy(array) for array in arrays]
-        if self._staging is not None:
-            return self._staging.copy_all(tensors, self.num_envs)
-        return tensors if self.device.type == "cpu" else [tensor.to(self.device) for tensor in tensors]
-
-
-class Staging:
-    """Copies tensors to a CUDA device by way of pinned memory, in two sets of buffers: one copy may be under way."""
-
-    def __init__(self, torch: Any, device: Any) -> None:
-        self._torch = torch
-        self._device = device
-        self._turn = 0
-        self._buffers: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
-        self._events: list[Any] = [None, None]
-
-    def copy_all(self, tensors: list[Any], most: int) -> list[Any]:
-        """Return copies on the device. `most` is the largest number of rows that will ever come."""
-        self._turn ^= 1
-        if self._events[self._turn] is not None:
-            self._events[self._turn].synchronize()  # its buffers are read until then
-        buffers, copies = self._buffers[self._turn], []
-        for place, tensor in enumerate(tensors):
-            key = place, tensor.dtype, tuple(tensor.shape[1:])
-            if key not in buffers:
-                buffers[key] = self._torch.empty((most, *key[2]), dtype=tensor.dtype, pin_memory=True)
-            rows = buffers[key][: len(tensor)]
-            rows.copy_(tensor)
-            copies.append(rows.to(self._device, non_blocking=True))
-        self._events[self._turn] = event = self._torch.cuda.Event()
-        event.record(self._torch.cuda.current_stream(self._device))
-        return copies
+        cuda = self.device.type == "cuda"
+        return [self._torch.from_numpy(array).to(self.device, non_blocking=cuda) for array in arrays]
 
 
 class VecJax(VecTensors):
@@ -115,7 +81,7 @@ class VecJax(VecTensors):
 
     It goes around all other wrappers, which compute with arrays. Infos, with "terminal_observation" in them, and
     attributes such as `active` and `terminated` stay NumPy's. JAX arrays never change, so the rows are copied
-    (`jax.device_put`), and float64 becomes float32 unless JAX is told otherwise (`jax_enable_x64`).
+    (`jax.device_put`), and numbers of 64 bits get 32 unless JAX is told otherwise (`jax_enable_x64`).
 
     Args:
         venv: the VecEnv to wrap. Its observations are numbers, in Dicts and Tuples of any depth.
