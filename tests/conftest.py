@@ -8,7 +8,8 @@ The tests have two tiers. `make test` leaves out those marked `long`; `make test
 its tests as long. If a class of tests has an attribute `short`, a suite, all its tests outside this suite are long.
 
 On the first configuration of a matrix the short tier has all combinations of a test's parameters; on the others, which
-are `sparse`, it has one, by turns another one in each test of a class.
+are `sparse`, it has one, by turns another one in each test of a class. The marker `sparse` does the same to a test or
+class; `sparse("name")` leaves one for each value of this parameter.
 """
 
 from __future__ import annotations
@@ -329,16 +330,19 @@ def beyond_short(cls: Any, name: str) -> bool:
 
 
 def left_out(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield the tests of sparse configurations that the short tier leaves out: all but one of each test."""
+    """Yield the tests that the short tier leaves out of those of sparse configurations and of those marked `sparse`."""
     same: dict[tuple[Any, ...], list[pytest.Item]] = {}
     for item in items:
-        configuration = getattr(getattr(item, "callspec", None), "params", {}).get("configuration", NOWHERE)
-        if configuration.sparse:
-            same.setdefault((item.parent, configuration.name, item.originalname), []).append(item)
-    turns: Counter[tuple[Any, ...]] = Counter()
-    for (*place, _), tests in same.items():
-        kept = tests[turns[tuple(place)] % len(tests)]
-        turns[tuple(place)] += 1
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        configuration, mark = params.get("configuration", NOWHERE), item.get_closest_marker("sparse")
+        if configuration.sparse or mark:
+            names = mark.args if mark and not configuration.sparse else ()
+            place = item.parent, configuration.name
+            same.setdefault((place, item.originalname, *(id(params.get(name)) for name in names)), []).append(item)
+    turns: Counter[Any] = Counter()
+    for (place, *_), tests in same.items():
+        kept = tests[turns[place] % len(tests)]
+        turns[place] += 1
         yield from (item for item in tests if item is not kept)
 
 

@@ -50,6 +50,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.sparse
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("which", ["all", "workers"])
 def test_rows_are_equal_with_one_thread_or_in_workers(which: str, tmp_path) -> None:

@@ -138,6 +138,7 @@ def _read(terminal: int) -> bytes:
 
 
 class TestBench:
+    @pytest.mark.long
     def test_measures_prints_and_writes(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         code = run("bench", "CartPole-v1", "--num-envs", "1", "2", *QUICK, "--json", "out.json")
         out = capsys.readouterr().out

@@ -60,6 +60,7 @@ def test_the_conformance_suite_as_docs_testing_has_it(tmp_path: Path) -> None:
     assert re.search(r"\b[2-9] passed", done.stdout), done.stdout
 
 
+@pytest.mark.long
 def test_the_examples_of_the_reference_run(tmp_path: Path) -> None:
     page = runpy.run_path(str(ROOT / "docs" / "api_examples.py"))
     names = "import functools, torch, gymnasium as gym\nfrom stable_baselines3 import PPO\nfrom vecenvs import *\n"

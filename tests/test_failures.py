@@ -282,6 +282,7 @@ def test_a_stopped_worker(worker_pids: Callable[[], list[int]]) -> None:
         assert vec.step_wait()[0][:, 2].tolist() == [1] * 4
 
 
+@pytest.mark.sparse
 @PROMPT
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_a_replacement_killed_while_it_opens_the_memory(

@@ -239,6 +239,7 @@ def test_what_an_env_has_started_ends_with_its_worker(action: int, method: str, 
         program.process.stdin.flush()
 
 
+@pytest.mark.sparse
 @PROMPT
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("whom", "action"), [("caller", 1), ("all", 1), ("group", 1), ("caller", 3)])

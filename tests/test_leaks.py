@@ -179,6 +179,7 @@ def test_sigkill_of_everyone_at_once(run) -> None:
     program.assert_all_gone()
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_signal_to_the_process_group(run, number: signal.Signals) -> None:
     """Also in restart mode, where workers that are launched later have to find what they share with the caller."""
@@ -267,6 +268,7 @@ def test_descriptors_threads_and_maps(configuration: Configuration, request: pyt
     assert cycle() == cycle()
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("call", ["step", "recv", "get_attr"])
 def test_an_error_that_is_forgotten_holds_no_memory(request: pytest.FixtureRequest, call: str) -> None:
     """No cycle leads from an EnvError over its traceback to the VecEnv. That of an env in this process has frames."""
@@ -419,6 +421,7 @@ class TestTheWatch:
         assert not leaks.wait_until_empty(lambda: leaks.shared_memory_files() & {f"sem.{name[1:]}"}, PATIENCE)
 
 
+@pytest.mark.long
 def test_an_interrupted_close_is_made_good_by_the_next_one() -> None:
     """At whatever bytecode of `close` the handler of a signal raises."""
     files = {inspect.getsourcefile(each) for each in (PoolBase, Finalizer, Workers)}

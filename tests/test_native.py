@@ -424,6 +424,7 @@ def state_of(env: Any) -> list[Any]:
     return found
 
 
+@pytest.mark.sparse("name")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
 @pytest.mark.parametrize("name", SPACES)
@@ -441,6 +442,7 @@ def test_envs_that_return_anything(
         assert stories[0] == stories[1], seed
 
 
+@pytest.mark.sparse("name")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
 @pytest.mark.parametrize("name", SPACES)

@@ -96,6 +96,7 @@ def test_workers_draw_numbers_of_their_own(tmp_path: Path) -> None:
     assert len(set(draws.strip("[]").split(", "))) == 3
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("newer", ["", NEWER], ids=["this Python", "newer"])
 def test_a_seed_in_the_script_holds(tmp_path: Path, newer: str) -> None:
     """As with spawn, where each worker runs that line, too: what each draws follows from it."""
@@ -110,6 +111,7 @@ def test_a_python_whose_fork_server_imports_the_script(tmp_path: Path) -> None:
     assert len(importers) == len(set(importers)) == 2, "the program and the fork server"
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "newer forkserver"])
 def test_a_script_without_a_guard(tmp_path: Path, method: str) -> None:
     """The error says what to do first, and nothing else is printed but the way to the line."""
@@ -168,6 +170,7 @@ vecenvs.testing.envs.CountingEnv.where = property(lambda self: threadpoolctl.__f
 NEEDS_JSON = pytest.mark.skipif(IMPORTS_SCRIPT, reason="its fork server itself imports json, from there")
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("shadow", ["threadpoolctl.py", pytest.param("json", marks=NEEDS_JSON)])
 def test_modules_of_the_same_names_in_the_current_directory(tmp_path: Path, shadow: str) -> None:
     """The program does not find them, since its script lies elsewhere; a fork server would."""

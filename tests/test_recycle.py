@@ -82,6 +82,7 @@ def test_memory_that_has_doubled_is_logged_once(caplog: Any) -> None:
     assert len(caplog.records) == 2
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt in a __del__
 def test_a_start_that_is_cut_off_anywhere() -> None:
     """An exception, as of a Ctrl-C, within the reading of what a successor tells: it takes over all the same."""

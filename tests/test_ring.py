@@ -110,6 +110,7 @@ def test_every_message_arrives_once_and_whole(sizes: list[int], seed: int) -> No
     assert traffic.got == traffic.messages
 
 
+@pytest.mark.sparse
 @pytest.mark.usefixtures("_memory_model")
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_interrupts_either_end(seed: int) -> None:

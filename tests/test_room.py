@@ -120,6 +120,7 @@ def test_no_place_for_the_socket_of_a_fork_server(folder: str, tmp_path: Path) -
     assert "spawn" in told
 
 
+@pytest.mark.long
 @PROMPT
 def test_no_room_for_shared_memory_in_a_file(tmp_path: Path) -> None:
     """As on systems without memfd: an error, not a SIGBUS in whoever writes first."""

@@ -21,6 +21,7 @@ from vecenvs.testing.envs.states import OpaqueEnv, StateEnv
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(
     ("engine", "kills"),
     [("dummy", 2), ("fork", 3)]

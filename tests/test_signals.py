@@ -64,6 +64,7 @@ def set_long(vec: PoolVecEnv) -> None:
     vec.set_attr("long", [ROOM] * 4)
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(
     "do", [lambda vec: vec.step([0] * 4), lambda vec: vec.reset(), send_and_receive, set_long],
     ids=["step", "reset", "send", "set_attr"],

@@ -131,6 +131,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
 def test_spaces_of_a_script(start_method: str, tmp_path: Path) -> None:
     """Their classes are those of `__main__`, wherever the spaces were made."""

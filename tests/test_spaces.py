@@ -21,7 +21,7 @@ from vecenvs.vec_env import VecEnv
 
 matrix = "contract"
 pytestmark = pytest.mark.timeout(180)
-checked = settings(max_examples=25, derandomize=True, database=None)
+checked = settings(max_examples=12, derandomize=True, database=None)
 
 
 def run(configuration: Configuration, observation_space, action_space, steps: int) -> None:

@@ -102,6 +102,7 @@ def played(vec: vecenvs.VecEnv, steps: int, seed: int) -> str:
     return rows.hexdigest()
 
 
+@pytest.mark.sparse
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "env_id", [pytest.param(each, marks=[] if each in SHORT else [pytest.mark.long]) for each in KINDS]

@@ -92,6 +92,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
 def test_a_worker_computes_with_one_thread(start_method: str, tmp_path: Path) -> None:
     """Idle threads would count as well: OpenBLAS's poll for a tenth of a second after they have begun.

@@ -398,6 +398,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
 def test_a_program_from_standard_input(start_method: str) -> None:
     """Nothing can import its `__main__` once more, and nothing needs to."""
@@ -502,6 +503,7 @@ time.sleep(0.2)
 """
 
 
+@pytest.mark.sparse
 @PROMPT
 @pytest.mark.parametrize("caller_steps", [False, True])
 def test_the_main_thread_ends_while_another_one_steps(caller_steps: bool) -> None:

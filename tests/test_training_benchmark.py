@@ -185,6 +185,7 @@ class TestRun:
         assert stack_figures.failures(both) == {"auto": "no"}
         assert stack_figures.average(both, "dummy", figures.rate) == pytest.approx(1e3)
 
+    @pytest.mark.long
     def test_a_turn_in_a_process_of_its_own(self) -> None:
         with closing(processes.Processes()) as there:
             *_, found = turns.measure(GAPS, [candidates.candidate("dummy")], there, iter(range(1)), 0.05)

@@ -198,6 +198,7 @@ class TestLearners:
             assert learner.BetweenStepper(vec, vec.reset(), 7).step(4) == 12
         assert computed == [7] * 4
 
+    @pytest.mark.sparse
     @pytest.mark.parametrize(
         ("arguments", "seconds"), [([], 3e-4), (["--gap-us", "0"], 0.0), (["--gap-us", "50"], 5e-5)]
     )
@@ -222,6 +223,7 @@ class TestLearners:
 
 
 class TestCommand:
+    @pytest.mark.long
     def test_the_line_it_prints_works(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:

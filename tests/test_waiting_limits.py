@@ -275,6 +275,7 @@ class TimedAsyncEnv(TimedEnv):
         super().close()
 
 
+@pytest.mark.sparse
 @KINDS
 @pytest.mark.parametrize("limit", [(3, None), (None, 100), (2, 200)])
 def test_work_limit(engine: Any, kind: str, limit: Any, tmp_path: Path) -> None:

@@ -595,6 +595,7 @@ def test_make_env_is_what_make_vec_env_has(tmp_path: Path) -> None:
 GAME = "BreakoutNoFrameskip-v4"
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("frame_stack", [False, True])
 def test_atari_as_make_vec_env_has_it(frame_stack: bool) -> None:
     """Rewards and ends are equal step by step, pixels up to rounding: here grey is computed from colours."""

@@ -241,12 +241,14 @@ class TestRecycling(OnConfigurations, RecyclingConformance):
     short = ShortRecyclingConformance
 
 
+@pytest.mark.sparse("form")
 class TestSizes(OnConfigurations, SizeConformance):
     """Rows of 1 byte to 5 MiB."""
 
     matrix = "sizes"
 
 
+@pytest.mark.sparse("form")
 class TestSizesBesideDeaths(OnConfigurations, SizeWorkerConformance):
     """The same, beside workers that end."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from one_node import NodeVecEnv
 
 from vecenvs.pool.hosts import Hosts
@@ -46,12 +47,14 @@ class Rows(
     test_a_bare_loop_that_seeds_each_reset = EpisodeSeedConformance.test_a_bare_loop_that_seeds_each_reset
 
 
+@pytest.mark.sparse
 class TestNode(OverConnections, WorkerConformance):
     """Workers with a leader."""
 
     short = Rows
 
 
+@pytest.mark.sparse
 class TestConnections(OverConnections, WorkerConformance):
     """Workers without one."""
 

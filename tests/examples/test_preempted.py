@@ -17,6 +17,7 @@ from vecenvs.testing.suite.deaths import PROMPT
 PROGRAM = Path(__file__).parents[2] / "examples" / "preempted.py"
 
 
+@pytest.mark.sparse
 @PROMPT
 @pytest.mark.parametrize("backend", ["subproc", "dummy"])
 def test_each_run_goes_on_where_the_last_one_was_preempted(backend: str, tmp_path: Path) -> None:

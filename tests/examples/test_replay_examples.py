@@ -99,6 +99,7 @@ def test_replay_dqn_runs_until_its_goal() -> None:
     assert "\nreached a mean return of 1: " in done.stdout
 
 
+@pytest.mark.long
 def test_explorers_of_replay_dqn_act_as_the_network_does() -> None:
     import torch
 

@@ -27,6 +27,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(
     ("mpi", "transport", "way"),
     [

@@ -140,6 +140,7 @@ def test_a_leader(mpi: str) -> None:
     assert "messages: 50 True" in output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_an_exception_at_any_bytecode_loses_no_message(mpi: str) -> None:
     output = run(mpirun(mpi, 1, str(PROGRAMS / "interrupted.py")), **OPEN_MPI_FLAGS)

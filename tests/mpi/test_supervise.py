@@ -51,6 +51,7 @@ def run(program: str, *arguments: str, alone: bool = True) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(
     ("rest", "expected"),
     [
@@ -91,6 +92,7 @@ def test_what_is_lost() -> None:
     assert "rank 2" not in text
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(("rest", "expected"), [(END, 0), ("said.script_ends(3); said.end()", 3), ("", 1)])
 def test_mpirun_does_not_end(rest: str, expected: int) -> None:
     code, text = run(BESIDE_RANK_0, rest)

@@ -80,6 +80,7 @@ def test_an_envs_own_keys_come_first(mode: str) -> None:
             assert [list(info) for info in got] == [list(info) for info in wanted]
 
 
+@pytest.mark.sparse("name")
 @every_mode
 @every_source
 @pytest.mark.parametrize("name", ["float64", "nested", "text", "infos"])

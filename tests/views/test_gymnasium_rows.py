@@ -35,6 +35,7 @@ matrix = "contract"
 every_mode = pytest.mark.parametrize("mode", list(MODES))
 
 
+@pytest.mark.sparse("name")
 @every_mode
 @pytest.mark.parametrize("name", list(SPACES))
 def test_every_space_as_observation_and_action(mode: str, name: str) -> None:
@@ -48,6 +49,7 @@ def test_every_space_on_other_backends(configuration: Any, case: str) -> None:
     assert_parity(ours(configuration, fns, "same_step"), sync(fns, "same_step"), steps=12)
 
 
+@pytest.mark.sparse
 @settings(max_examples=25)
 @given(space=strategies.nested(), action_space=strategies.nested())
 @every_mode

@@ -69,6 +69,7 @@ def test_no_class_is_forgotten() -> None:
     assert {*CASES, *CONVERTERS} == set(vector.__all__)
 
 
+@pytest.mark.sparse("name")
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:.*precision lowered:UserWarning")  # Gymnasium's
 @pytest.mark.parametrize("mode", list(MODES))
 @pytest.mark.parametrize("name", sorted({*CASES} - {"RecordVideo", "HumanRendering"}))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from vecenvs import DummyVecEnv, VecEnv
 from vecenvs.testing.suite import RuleConformance, SpaceConformance
 from vecenvs.wrappers import VecCheckNan, VecNormalize
@@ -18,10 +20,12 @@ class Wrapped:
         return VecNormalize(vec, norm_obs=False, norm_reward=False)
 
 
+@pytest.mark.sparse
 class TestSpaces(Wrapped, SpaceConformance):
     """Every kind of space."""
 
 
+@pytest.mark.sparse
 class TestRules(Wrapped, RuleConformance):
     """The rest of the contract."""
 

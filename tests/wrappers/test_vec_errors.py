@@ -141,6 +141,7 @@ def beside_an_error(vec: VecEnv, call: str) -> Batch:
     return raised.value.batch
 
 
+@pytest.mark.sparse("name")
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
 @pytest.mark.parametrize("call", ["step", "recv", "reset"])
 @pytest.mark.parametrize("name", WRAPPERS)

@@ -22,6 +22,7 @@ from vecenvs.wrappers import VecFrameStack
 N_STACK = 3
 
 
+@pytest.mark.sparse("name")
 @pytest.mark.parametrize("order", [None, "first", "last"])
 @pytest.mark.parametrize("name", SPACES)
 def test_as_sb3(name: str, order: str | None) -> None:

@@ -51,6 +51,7 @@ WRAPPERS: dict[str, tuple[Callable[[VecEnv], VecEnv], Callable[[Any], dict[str, 
 }
 
 
+@pytest.mark.sparse("name")
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_nothing_that_was_handed_out_is_shared(name: str, autoreset: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,7 @@ VECTOR = SPACES["vector"]
 MIXED = spaces.Dict({"x": VECTOR, "kind": spaces.Discrete(3)})
 
 
+@pytest.mark.sparse("name")
 @pytest.mark.parametrize(
     "kwargs",
     [
