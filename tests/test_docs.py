@@ -27,7 +27,7 @@ ELSEWHERE = {
 # The site's own: its table of contents has all pages that README has no room for.
 SITE = ("docs/index.md", "docs/changelog.md", "docs/tutorials/")
 WITH_CODE = [page for page in PAGES if blocks(page)]
-FIRST = ("README.md", "docs/async.md", "docs/errors.md", "docs/gymnasium.md")  # in the short tier
+FIRST = ("README.md", "docs/errors.md")  # in the short tier
 
 
 @pytest.mark.parametrize(

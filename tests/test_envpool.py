@@ -39,7 +39,7 @@ class OnConfigurations:
 class TestRules(OnConfigurations, EnvPoolRules):
     """In process too."""
 
-    matrix = "fast"
+    matrix = "contract"
 
 
 class TestWorkers(OnConfigurations, EnvPoolWorkerRules):

@@ -73,6 +73,7 @@ class TestVecNormalize:
         assert ours == theirs
         return ours
 
+    @pytest.mark.long
     def test_damaged(self, path: Path) -> None:
         content, found = path.read_bytes(), []
         for damaged in mutations(content, 700):

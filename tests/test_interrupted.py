@@ -65,6 +65,7 @@ def test_infos_after_a_step() -> None:
     assert bytecodes > 100
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("num_workers", [1, 3])
 def test_rows_of_a_command_come_once(num_workers: int) -> None:
     """One env's row, which comes first, is asked for and cut off; others of its command or worker, or not, follow."""

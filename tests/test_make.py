@@ -144,7 +144,7 @@ def test_positional_order_is_baselines():
 
 
 class TestSeeds:
-    matrix = "fast"
+    matrix = "contract"
 
     @pytest.mark.parametrize("start_index", [0, 5])
     def test_env_i_is_that_of_a_plain_loop(self, vec_env, start_index):
@@ -313,7 +313,7 @@ class TestEnvIds:
 
 
 class TestTypes:
-    matrix = "fast"
+    matrix = "contract"
 
     def test_atari_by_id(self, vec_env):
         vec = vec_env("PongNoFrameskip-v4", None, 2, 0, {"frame_stack": True})
@@ -356,7 +356,7 @@ class TestTypes:
 
 
 class TestLayers:
-    matrix = "fast"
+    matrix = "contract"
 
     def test_flattened_by_default(self, vec_env):
         obs = vec_env(Bundle).reset()
@@ -440,7 +440,7 @@ class Noisy(gym.Env):
 
 
 class TestMonitor:
-    matrix = "fast"
+    matrix = "contract"
 
     def test_no_files_by_default(self, vec_env, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

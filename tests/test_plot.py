@@ -135,6 +135,7 @@ def test_steps_are_shown_in_thousands(tmp_path: Path, monkeypatch: pytest.Monkey
     assert labels[1] != "20k"
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("axis", ["steps", "episodes", "time"])
 def test_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str], axis: str) -> None:
     rng = np.random.default_rng(0)

@@ -74,21 +74,25 @@ def test_workers_find_their_libraries_imported(tmp_path: Path) -> None:
     assert len(importers) == len(set(importers))
 
 
+@pytest.mark.long
 def test_a_list_of_the_users_own_stays(tmp_path: Path) -> None:
     main = "import multiprocessing; multiprocessing.set_forkserver_preload(['json.tool']); ask(['early'])"
     assert run(tmp_path, main) == ["[['json.tool'], ['json.tool'], ['json.tool']]"]
 
 
+@pytest.mark.long
 def test_a_server_that_runs_already(tmp_path: Path) -> None:
     main = "from multiprocessing import forkserver; forkserver.ensure_running(); ask(['early'])"
     assert run(tmp_path, main) == ["[[], [], []]"]
 
 
+@pytest.mark.long
 def test_the_list_can_be_set_for_the_next_server(tmp_path: Path) -> None:
     main = "ask([]); from multiprocessing import forkserver; print(forkserver._forkserver._preload_modules)"
     assert run(tmp_path, main) == ["['__main__']"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(IMPORTS_SCRIPT, reason="a script that it imports may have seeded the generator on purpose")
 def test_workers_draw_numbers_of_their_own(tmp_path: Path) -> None:
     """A fork has NumPy's global generator as it was: without a seed all would draw the same."""
@@ -153,6 +157,7 @@ def test_the_environment_is_what_it_was(tmp_path: Path) -> None:
     assert run(tmp_path, "ask(['path', 'left'])") == [str([root] * 3), "[[], [], []]"]
 
 
+@pytest.mark.long
 def test_a_library_where_only_the_program_finds_it(tmp_path: Path) -> None:
     """The fork server takes the caller's, not another one of the name."""
     own = tmp_path / "own"

@@ -19,7 +19,7 @@ from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv, SampledEnv
 from vecenvs.testing.envs.batches import ArrayBatch
 
-matrix = "fast"
+matrix = "contract"
 
 NESTED = spaces.Dict(
     {

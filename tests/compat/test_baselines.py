@@ -634,6 +634,7 @@ def test_make_atari_alone() -> None:
         baselines.make_atari("CartPole-v1")
 
 
+@pytest.mark.long
 def test_set_global_seeds() -> None:
     import torch
 

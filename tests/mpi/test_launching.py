@@ -53,6 +53,7 @@ def test_script_on_rank_0_only(mpi: str) -> None:
     assert output.count(RUNS) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_our_launcher(mpi: str) -> None:
     output = run(launched(mpi, 5, TRAIN))

@@ -21,6 +21,7 @@ def test_exception_in_the_script(mpi: str) -> None:
     assert "the script's own mistake" in run(mpirun(mpi, 3, TRAIN, "fail"), expect=1, **OPEN_MPI_FLAGS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mpi", "victim"),
     [

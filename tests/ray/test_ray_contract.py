@@ -60,12 +60,14 @@ class WhereMessagesMatter:
     test_schedules = ScheduleConformance.test_schedules
 
 
+@pytest.mark.sparse
 class TestShared(OnRay, WorkerConformance):
     """Same node: rows in shared memory."""
 
     short = WhereRayMatters
 
 
+@pytest.mark.sparse
 class TestMessages(OnRay, WorkerConformance):
     """As between nodes: one message for both workers, by the leader of their node."""
 

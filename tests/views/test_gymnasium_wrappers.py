@@ -78,6 +78,7 @@ def test_wrapper(mode: str, name: str) -> None:
     run(as_gymnasium(DummyVecEnv(fns, autoreset=mode)), sync(fns, mode), wrap, mode)
 
 
+@pytest.mark.sparse
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:.*precision lowered:UserWarning")
 @pytest.mark.parametrize("case", sorted({*CASES} - {"RecordVideo", "HumanRendering"}))
 def test_wrapper_on_other_backends(configuration: Any, case: str) -> None:

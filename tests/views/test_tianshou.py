@@ -18,7 +18,7 @@ from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import FailingEnv, SampledEnv, counting_fns
 from vecenvs.views import as_tianshou
 
-matrix = "fast"
+matrix = "contract"
 
 OBSERVATIONS = {
     "box": spaces.Box(0, 255, (4, 4), np.uint8),

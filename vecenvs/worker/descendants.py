@@ -19,6 +19,9 @@ import threading
 import time
 from collections.abc import Collection
 
+with contextlib.suppress(ImportError):  # on Windows there is none
+    import resource  # before each fork would
+
 _LEAST = 1 << 62  # microseconds: no limit that anybody sets
 GRACE = 5.0  # seconds for workers to end on their own after their caller
 
@@ -30,9 +33,7 @@ def new_mark() -> int:
 
 def put_on(mark: int) -> None:
     """Mark this process, and what it starts from now on; by 0, remove the mark that it has inherited."""
-    with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):  # not Linux, or not allowed
-        import resource
-
+    with contextlib.suppress(NameError, AttributeError, OSError, ValueError):  # not Linux, or not allowed
         hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
         resource.setrlimit(resource.RLIMIT_RTTIME, (mark or hard, hard))
 
