@@ -51,7 +51,7 @@ def test_a_reset_begun_again_after_an_exception_is_carried_out_once() -> None:
         assert not resets.leave(20.0)
         assert (begun, sent, closed) == ([3], [(7, 3, (3, {}))], []), f"after {bytecodes} bytecodes"
         bytecodes += 1
-    assert bytecodes > 30
+    assert bytecodes > 5
 
 
 def test_what_still_runs_at_the_end_closes_its_env_itself() -> None:
@@ -107,7 +107,7 @@ def at_work(others: Collection[int]) -> bool:
 def test_an_env_reported_as_failed_is_not_renewed_by_its_reset() -> None:
     """At whatever bytecode an exception ends the wait for first rows, of which a reset in a thread may be late."""
     failed, threads = 0, sys._current_frames().keys()
-    for bytecodes in itertools.count(0, 5):
+    for bytecodes in itertools.count():
         with DummyVecEnv(counting_fns(2, length=1), autoreset="async") as vec:
             vec.reset()
             vec.step([0, 0])

@@ -105,13 +105,13 @@ def test_whatever_interrupts_the_end_that_polls(seed: int) -> None:
 
             while put < len(messages) or one.has_unsent or other.first() is not None:
                 if put < len(messages) and rng.random() < 0.5:
-                    if interrupted(lambda: one.put(messages[put]), rng.randrange(400), {channel.__file__}):  # noqa: B023
+                    if interrupted(lambda: one.put(messages[put]), rng.randrange(50), {channel.__file__}):  # noqa: B023
                         interrupts += 1
                     else:
                         put += 1
                 elif rng.random() < 0.3:
-                    interrupts += interrupted(one.flush, rng.randrange(400), {channel.__file__})
-                elif interrupted(lambda: receive(other, found), rng.randrange(400), {channel.__file__}):  # noqa: B023
+                    interrupts += interrupted(one.flush, rng.randrange(50), {channel.__file__})
+                elif interrupted(lambda: receive(other, found), rng.randrange(50), {channel.__file__}):  # noqa: B023
                     interrupts += 1
                     if found and other.first() is not None and other.first() == found[-1]:
                         found.pop()  # it was returned, and not dropped

@@ -119,7 +119,7 @@ def test_whatever_interrupts_either_end(seed: int) -> None:
 
     def attempt(call: Callable[[], object]) -> bool:
         nonlocal interrupts
-        raised = interrupted(call, rng.randrange(1500), {ring.__file__})
+        raised = interrupted(call, rng.randrange(80), {ring.__file__})
         interrupts += raised
         return raised
 

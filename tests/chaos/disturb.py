@@ -15,6 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from bytecodes import BEGIN, runs_handlers
+
 import vecenvs
 from vecenvs.testing import leaks
 from vecenvs.worker import process
@@ -23,9 +25,6 @@ TOKEN = "VECENVS_CHAOS"
 PACKAGE = str(Path(vecenvs.__file__).parent) + os.sep
 TESTING = PACKAGE + "testing" + os.sep
 TEAMS = str(Path(__file__).with_name("teams.py"))
-_CALLS = frozenset(name for name in dis.opmap if name.startswith("CALL") and "INTRINSIC" not in name)
-_BACK = frozenset(name for name in dis.opmap if name.startswith(("JUMP_BACKWARD", "JUMP_ABSOLUTE")))
-
 
 _undisturbed = 0  # blocks of `undisturbed` that run
 
@@ -135,7 +134,7 @@ class Interrupter:
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
-        self._last[frame] = "RESUME"
+        self._last[frame] = BEGIN
         return self._on_opcode
 
     def _on_opcode(self, frame: FrameType, event: str, _: Any) -> Any:
@@ -150,7 +149,7 @@ class Interrupter:
         self._last[frame] = dis.opname[self._codes[code][frame.f_lasti]]
         if _undisturbed or process._handlers:  # signals are held back
             return self._on_opcode
-        if self._anywhere or before == "RESUME" or before in _CALLS or before in _BACK:
+        if self._anywhere or runs_handlers(before):
             self._count += 1
             self._left -= 1
             if self._left == 0 and os.getpid() == self._pid:

@@ -57,4 +57,4 @@ if __name__ == "__main__":
         after = 0
         while play(comm, after):
             after += 1
-        print(play.__name__, "was interrupted", after > 50)
+        print(play.__name__, "was interrupted", after > 3)
