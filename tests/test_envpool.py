@@ -64,6 +64,7 @@ def test_infos_and_a_reset_of_some() -> None:
     vec.close()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc")
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_as_many_threads_as_cores(num_workers: int) -> None:

@@ -20,7 +20,6 @@ from vecenvs.testing.suite import (
     DeathConformance,
     RowConformance,
     ScheduleConformance,
-    StartConformance,
     WorkerConformance,
 )
 from vecenvs.transport import leaders
@@ -50,13 +49,11 @@ class WhereRayMatters:
 
     test_in_a_step = DeathConformance.test_in_a_step
     test_two_workers_at_once = DeathConformance.test_two_workers_at_once
-    test_what_env_functions_share = StartConformance.test_what_env_functions_share
 
 
 class WhereMessagesMatter:
-    """Rows, and when answers come."""
+    """When answers come."""
 
-    test_shapes_and_types_of_a_step = RowConformance.test_shapes_and_types_of_a_step
     test_schedules = ScheduleConformance.test_schedules
 
 
