@@ -152,14 +152,12 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
     "forkserver": {**NO_OTHERS, "subproc": [subproc("forkserver", 2)]},
     "spawn": {**NO_OTHERS, "subproc": [subproc("spawn", 2)]},
     # For what only engines with processes can do.
-    "workers": {"dummy": [], "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("forkserver", 2)]},
-    "workers with nodes": {"dummy": [], "subproc": [subproc("fork", 2), subproc("forkserver", 2), *NODES]},
-    # The same, for what workers do once they run.
-    "running": {
+    "workers": {
         "dummy": [],
-        "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("forkserver", 2, long=True)],
+        "subproc": [subproc("fork", 2), subproc("caller", 3, long=True), subproc("forkserver", 2)],
     },
-    # For whole programs, whose starts take longest; and for what happens in a worker, whatever has started it.
+    "workers with nodes": {"dummy": [], "subproc": [subproc("fork", 2), subproc("forkserver", 2), *NODES]},
+    # For whole programs, whose starts take longest; and for what happens in workers, whatever has started them.
     "by fork": {
         "dummy": [],
         "subproc": [subproc("fork", 2), subproc("caller", 3, long=True), subproc("forkserver", 2, long=True)],

@@ -45,7 +45,7 @@ class TestRules(OnConfigurations, EnvPoolRules):
 class TestWorkers(OnConfigurations, EnvPoolWorkerRules):
     """What only workers can do, which may die."""
 
-    matrix = "running"
+    matrix = "by fork"
 
 
 def test_infos_and_a_reset_of_some() -> None:

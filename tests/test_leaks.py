@@ -94,6 +94,7 @@ def run(configuration: Configuration, tmp_path: Path) -> Iterator[type]:
         program.process.communicate()
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize("where", ["stepping", "in_step", "in_reset", "in_init"])
 def test_sigkill_of_the_caller(run, where: str) -> None:
     program = run(where)
@@ -137,6 +138,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.sparse
 @pytest.mark.parametrize(("ending", "created"), [("kill", 1), ("kill", 2), ("kill", 5), ("hang up", 5)])
 def test_sigkill_of_a_caller_that_has_just_created_semaphores(ending: str, created: int) -> None:
     """The batch's, and two of each worker: their names are told to the workers before there is one."""

@@ -210,7 +210,7 @@ class TestWorkers(
 ):
     """What holds where envs live in other processes."""
 
-    matrix = "running"
+    matrix = "by fork"
 
 
 class TestStates(OnConfigurations, StateConformance):
