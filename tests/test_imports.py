@@ -48,7 +48,7 @@ BUDGETS = {
     "pool": 5_068,
     "backends": 3_935,
     "mpi make": 1_911,
-    "views wrappers compat": 6_354,
+    "views wrappers compat": 6_358,
     "replay": 2_675,
     "bench cli plots": 3_889,
     "testing": 10_923,

@@ -27,22 +27,31 @@ SIZES = [1, 1000, 1 << 15, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, 1 << 20, 16 <<
 
 
 class Overwritten:
-    """A batched env of one env and one row, which it writes anew in each step: all bytes are the step's number."""
+    """A batched env of one env and two rows, which it writes by turns: all bytes are the step's number.
+
+    With copy=False these rows themselves are handed out.
+    """
 
     num_envs = 1
-    action_space = spaces.Discrete(2)
+    single_action_space = spaces.Discrete(2)
 
-    def __init__(self, size: int) -> None:
-        self.observation_space = spaces.Box(0, 255, (size,), np.uint8)
-        self._row, self._ends = np.zeros((1, size), np.uint8), np.zeros(1, bool)
+    def __init__(self, size: int, *, pinned: bool) -> None:
+        self.single_observation_space = spaces.Box(0, 255, (size,), np.uint8)
+        self.rows, self._ends = [np.zeros((1, size), np.uint8) for _ in range(2)], np.zeros(1, bool)
+        if pinned:
+            import torch
+
+            self.rows = [torch.zeros((1, size), dtype=torch.uint8, pin_memory=True).numpy() for _ in range(2)]
+        self._steps = 0
 
     def reset(self, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        self._row[:] = 0
-        return self._row, {}
+        return self.rows[0], {}
 
     def step(self, actions: Any) -> tuple[Any, ...]:
-        self._row += 1
-        return self._row, np.full(1, self._row[0, 0], np.float32), self._ends, self._ends, {}
+        self._steps += 1
+        row = self.rows[self._steps % 2]
+        row[:] = self._steps
+        return row, np.full(1, self._steps, np.float32), self._ends, self._ends, {}
 
 
 def in_a_process(check: Callable[..., None], *args: Any) -> None:
@@ -66,9 +75,9 @@ def arrays(value: Any, kind: Any) -> Any:
     return np.asarray(value)
 
 
-def rows_that_are_overwritten(library: str, size: int) -> None:
+def rows_that_are_overwritten(library: str, size: int, pinned: bool) -> None:
     module = importlib.import_module(library)
-    inner = DummyVecEnv([Batched(functools.partial(Overwritten, size), 1)], copy=False)
+    inner = DummyVecEnv([Batched(functools.partial(Overwritten, size, pinned=pinned), 1)], copy=False)
     with VecJax(inner) if library == "jax" else VecTorch(inner, "cuda") as vec:
         vec.reset()
         values = module.ones((4096, 4096), device="cuda") if library == "torch" else module.numpy.ones((4096, 4096))
@@ -76,7 +85,7 @@ def rows_that_are_overwritten(library: str, size: int) -> None:
         for _ in range(10):
             for _ in range(4):
                 values = values @ values / 4096  # 0.1 ms or more each
-            rows.append(vec.step([0])[:2])
+            rows.append(vec.step(np.zeros(1, np.int64))[:2])
         kind = module.Tensor if library == "torch" else module.Array
         for step, (obs, rewards) in enumerate(rows, 1):
             assert (arrays(obs, kind) == step).all()
@@ -84,9 +93,10 @@ def rows_that_are_overwritten(library: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("pinned", [False, True])
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_rows_that_are_overwritten_while_kernels_run(library: str, size: int) -> None:
-    in_a_process(rows_that_are_overwritten, library, size)
+def test_rows_that_are_overwritten_while_kernels_run(library: str, pinned: bool, size: int) -> None:
+    in_a_process(rows_that_are_overwritten, library, size, pinned)
 
 
 def rows_and_actions(library: str, engine: Configuration) -> None:

@@ -50,8 +50,8 @@ class VecTorch(VecTensors):
     It goes around all other wrappers, which compute with arrays. Infos, with "terminal_observation" in them, and
     attributes such as `active` and `terminated` stay NumPy's. On the CPU the tensors share the memory of the arrays.
     To a CUDA device rows are copied without waiting for what it computes. They are ready for the present stream, and no
-    later step changes them: the driver has read the arrays before the call returns (CUDA Runtime API, "API
-    synchronization behavior", of pageable memory).
+    later step changes them: before the call returns the driver has read the arrays, unless an env has its own in pinned
+    memory, whose copies are waited for (CUDA Runtime API, "API synchronization behavior").
 
     Args:
         venv: the VecEnv to wrap. Its observations are numbers, in Dicts and Tuples of any depth.
@@ -72,8 +72,12 @@ class VecTorch(VecTensors):
         self.device = torch.device(device)
 
     def _converted(self, arrays: list[NDArray[Any]]) -> list[Any]:
-        cuda = self.device.type == "cuda"
-        return [self._torch.from_numpy(array).to(self.device, non_blocking=cuda) for array in arrays]
+        tensors = [self._torch.from_numpy(array) for array in arrays]
+        return [tensor.to(self.device, non_blocking=self._may_go_on(tensor)) for tensor in tensors]
+
+    def _may_go_on(self, tensor: Any) -> bool:
+        """Tell whether a copy need not be waited for. Out of pinned memory, which an env may have, CUDA reads later."""
+        return self.device.type == "cuda" and (self.copy or not tensor.is_pinned())
 
 
 class VecJax(VecTensors):
