@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.peers import axis_charts, page
 from benchmarks.peers.candidates import CANDIDATES
-from benchmarks.peers.figures import best, over_peer, share
+from benchmarks.peers.figures import best, limits, over_peer, share
 from benchmarks.peers.grid import AXES, CELLS
 from benchmarks.peers.turns import measure
 from benchmarks.shared import spread
@@ -30,7 +30,7 @@ def summary(record: figures.CellRecord) -> str:
     sides = {"ours": best(record, ours=True), "peers": best(record, ours=False)}
     parts = [f"{side}: {name} {figures.average(record, name, share):.3f}" for side, name in sides.items() if name]
     ratio = over_peer(record)
-    return "; ".join([*parts, *([f"ratio {spread(ratio)}"] if ratio else [])])
+    return "; ".join([*parts, *([f"ratio {spread(ratio)}"] if ratio else []), f"limit {spread(limits(record))}"])
 
 
 def write_page(data: Mapping[str, Any], record: Path, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from benchmarks.peers.grid import Promise
 from benchmarks.stack import figures
 from benchmarks.stack.candidates import OURS
 from benchmarks.stack.figures import CellRecord, Cells
+from vecenvs.bench.contest import LIMIT
 from vecenvs.bench.report import Spread
 
 _OURS = [found.name for found in CANDIDATES if found.python and found.library == OURS]
@@ -31,6 +33,12 @@ def value(record: CellRecord, candidate: str) -> Spread | None:
     if record["cell"]["relative"]:
         return figures.relative_to(record, candidate, best(record, ours=False), share)
     return figures.spread(record, candidate, share)
+
+
+def limits(record: CellRecord) -> Spread:
+    """Return the limit's readings over their median: on a quiet machine they lie within a tenth of 1."""
+    rates = [reading["rate"] for reading in record["readings"] if reading["candidate"] == LIMIT]
+    return Spread.of([rate / statistics.median(rates) for rate in rates])
 
 
 def over_peer(record: CellRecord) -> Spread | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from benchmarks.peers.candidates import CANDIDATES
-from benchmarks.peers.figures import best, over_peer, promised_figure, value
+from benchmarks.peers.figures import best, limits, over_peer, promised_figure, value
 from benchmarks.peers.grid import AXES, PROMISES, cell
 from benchmarks.shared import promises, section_of, spread, table
 from benchmarks.stack.figures import CellRecord, Cells, complete, failures
@@ -79,7 +79,11 @@ def _conditions(data: Mapping[str, Any], cells: Cells) -> Iterator[str]:
     rounds = [record["rounds"] for record in cells.values()]
     if rounds:
         lengths = sorted({record["seconds"] for record in cells.values()})
-        yield f"Rounds per cell: {_range(rounds)}; seconds per turn: {_range(lengths)}.\n"
+        unrest = [limits(record) for record in cells.values()]
+        yield (
+            f"Rounds per cell: {_range(rounds)}; seconds per turn: {_range(lengths)}. Readings of the limit in a cell "
+            f"are {min(one.min for one in unrest):.2f} to {max(one.max for one in unrest):.2f} times their median.\n"
+        )
 
 
 def _range(values: Iterable[float]) -> str:
