@@ -45,7 +45,7 @@ class Numbered(gymnasium.Env[Any, Any]):
 
 def test_infos_after_a_step() -> None:
     """The first step, in which the columns of infos are opened, is cut off; the next episode's infos are right."""
-    files = {str(ROOT / part) for part in ("worker/env_shard.py", "worker/row_writer.py")}
+    files = {str(ROOT / part) for part in ("worker/env_shard.py", "worker/row_writer.py", "batch/infos.py")}
     bytecodes, more = 0, True
     while more:
         with DummyVecEnv([functools.partial(Numbered, index) for index in range(2)], info_attrs=["value"]) as vec:
@@ -65,7 +65,6 @@ def test_infos_after_a_step() -> None:
     assert bytecodes > 20
 
 
-@pytest.mark.sparse
 @pytest.mark.parametrize("num_workers", [1, 3])
 def test_rows_of_a_command_come_once(num_workers: int) -> None:
     """One env's row, which comes first, is asked for and cut off; others of its command or worker, or not, follow."""
