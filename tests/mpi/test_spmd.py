@@ -18,7 +18,6 @@ def test_helpers(mpi: str) -> None:
     assert output.count("all helpers agree") == 4
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_what_one_rank_gets_wrong_is_an_error_on_all(mpi: str) -> None:
     output = run(launched(mpi, 3, str(PROGRAMS / "spmd_errors.py"), flags=["--spmd"]))

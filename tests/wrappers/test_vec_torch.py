@@ -203,10 +203,10 @@ def test_jax(monkeypatch: pytest.MonkeyPatch) -> None:
         vec = VecJax(inner, device="gpu0")
         first = vec.reset()
         second, rewards, dones, _ = vec.step([0, 0])
-        assert first[:, 2].tolist() == [0, 0]  # not overwritten by the step
-        assert second[:, 2].tolist() == [1, 1]
+        third, *_ = vec.step([0, 0])
+        assert [row[:, 2].tolist() for row in (first, second, third)] == [[0, 0], [1, 1], [2, 2]]  # not overwritten
         assert (rewards.dtype, dones.dtype) == (np.float32, np.bool_)
-        assert placed == ["gpu0", "gpu0"]
+        assert placed == ["gpu0"] * 3
 
 
 def test_what_has_no_tensors() -> None:
