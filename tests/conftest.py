@@ -328,9 +328,14 @@ def beyond_short(cls: Any, name: str) -> bool:
 
 
 def left_out(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield the tests that the short tier leaves out of those of sparse configurations and of those marked `sparse`."""
+    """Yield the tests that the short tier leaves out of those of sparse configurations and of those marked `sparse`.
+
+    Long ones do not count: the short tier collects few of them, and the rest of it must not depend on that.
+    """
     same: dict[tuple[Any, ...], list[pytest.Item]] = {}
     for item in items:
+        if item.get_closest_marker("long"):
+            continue
         params = getattr(getattr(item, "callspec", None), "params", {})
         configuration, mark = params.get("configuration", NOWHERE), item.get_closest_marker("sparse")
         if configuration.sparse or mark:
@@ -356,10 +361,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Tests that repeat those of the short tier on another configuration come last, since CI has no time for all: one of
     each for each configuration, then those with other parameters.
     """
+    beyond = {item for item in items if beyond_short(getattr(item, "cls", None), getattr(item, "originalname", ""))}
+    for item in beyond:
+        item.add_marker(pytest.mark.long)
     others, nowhere = {*left_out(items)}, set()
     for item in others:
         item.add_marker(pytest.mark.long)
-    repeats = {*others}
+    repeats = others | beyond
     seen: Counter[tuple[Any, ...]] = Counter()
     order = dict.fromkeys(items, 0)
     for item in items:
@@ -367,10 +375,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         configurations = (
             [value for value in params.params.values() if isinstance(value, Configuration)] if params else []
         )
-        if beyond_short(getattr(item, "cls", None), getattr(item, "originalname", "")):
-            item.add_marker(pytest.mark.long)
-            repeats.add(item)
-        elif any(configuration.long for configuration in configurations):
+        if any(configuration.long for configuration in configurations):
             repeats.add(item)
         if NOWHERE in configurations:
             nowhere.add(item)

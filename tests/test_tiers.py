@@ -54,6 +54,21 @@ def test_what_shares_a_ray_or_an_mpi_is_one_processs() -> None:
     assert sharing == {*SHARE_A_RAY, "test_ray_contract"}
 
 
+@pytest.mark.long
+def test_each_test_is_in_one_tier() -> None:
+    """The short tier does not collect what is long, and leaves out the same combinations as the long one takes in."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+
+    def collected(*arguments: str) -> list[str]:
+        line = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments, "tests"]
+        done = subprocess.run(
+            line, cwd=Path(__file__).parents[1], env=environment, capture_output=True, text=True, check=True
+        )
+        return sorted(line for line in done.stdout.splitlines() if "::" in line)
+
+    assert sorted(collected("-m", "not long") + collected("-m", "long")) == collected()
+
+
 def test_the_whole_contract_has_each_test_of_the_suite() -> None:
     """A class that inherits from two with a test of one name has the first one's alone."""
     named: dict[str, list[str]] = {}

@@ -1,7 +1,7 @@
 """The contract under mpirun: both MPIs, several numbers of ranks, and every transport.
 
-The short tier has trajectories by messages on one MPI; the long one has the whole
-contract by the usual transport; `release` by each.
+The short tier has trajectories by messages on one MPI; the long one has the whole contract by the usual transport;
+`release` by each.
 """
 
 from __future__ import annotations
