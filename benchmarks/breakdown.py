@@ -29,7 +29,7 @@ from vecenvs.bench.candidates import Backend, MakesVec, VecCandidate, choose, fr
 from vecenvs.bench.contest import LIMIT, Candidate, Turn
 from vecenvs.bench.measurement import measure
 from vecenvs.bench.monitored import from_make_vec_env, monitored
-from vecenvs.bench.report import Spread, share_of
+from vecenvs.bench.report import Spread, limit_of, share_of
 from vecenvs.bench.workloads import Workload, workload
 from vecenvs.cpus import usable_cores
 
@@ -120,13 +120,12 @@ def _needed() -> set[str]:
 
 
 def _core_seconds(turns: Sequence[Turn], number: int, cores: int) -> dict[str, float]:
-    """Return the seconds per env step of each candidate in this round; for the limit, in core time."""
-    found: dict[str, float] = {}
+    """Return the seconds per env step of each candidate in this round, at the limit's speed; for that, in core time."""
+    limit = limit_of(turns).median
+    found = {LIMIT: cores / limit}
     for turn in turns:
-        share = share_of(turn, turns) if turn.candidate != LIMIT else None
-        if turn.round == number and turn.timing is not None and share is not None:
-            found[turn.candidate] = 1 / turn.timing.rate
-            found[LIMIT] = cores * share / turn.timing.rate
+        if turn.round == number and turn.candidate != LIMIT and (share := share_of(turn, turns)):
+            found[turn.candidate] = 1 / (share * limit)
     return found
 
 

@@ -56,11 +56,11 @@ def take(candidates: list[Fake], log: list[str], rounds: int = 2) -> list[Turn]:
 
 
 class TestContest:
-    def test_each_round_lies_between_two_readings_of_the_limit_and_every_other_one_runs_backwards(self) -> None:
+    def test_each_turn_lies_between_two_readings_of_the_limit_and_every_other_round_runs_backwards(self) -> None:
         log: list[str] = []
         take([Fake(log, "a"), Fake(log, "b")], log)
         a, b = ["a", "a closed"], ["b", "b closed"]
-        assert log == [LIMIT, *a, *b, LIMIT, *b, *a, LIMIT]
+        assert log == [LIMIT, *a, LIMIT, *b, LIMIT, *b, LIMIT, *a, LIMIT]
 
     def test_memory_is_weighed_once(self) -> None:
         log: list[str] = []
@@ -104,6 +104,7 @@ def a_measurement() -> Measurement:
         found.turns += [
             Turn(LIMIT, 8, number, Timing(1000 * (number + 1), 1.0)),
             Turn("fast", 8, number, Timing(1500, 1.0), 0.5, memory if number == 0 else None),
+            Turn(LIMIT, 8, number, Timing(1000 * (number + 2), 1.0)),
             Turn("slow[x]", 8, number, Timing(150, 1.0), 0.001),
         ]
     found.turns += [Turn("broken", 8, 0, failure="ValueError: no"), Turn(LIMIT, 8, 2, Timing(3000, 1.0))]
@@ -145,7 +146,7 @@ class TestReport:
         (warning,) = [note for note in report.notes(held, "") if "something else" in note]
         assert warning.startswith("The limit itself went from 1.00 k to 3.00 k steps/s meanwhile")
         quiet = replace(held, turns=[turn for turn in held.turns if turn.candidate != LIMIT or turn.round])
-        assert report.limit_of(quiet.turns) == report.Spread(2500, 2000, 3000)
+        assert report.limit_of(quiet.turns) == report.Spread(3000, 2000, 3000)
         assert not [note for note in report.notes(quiet, "") if "something else" in note]
 
     def test_warns_when_episodes_are_longer_than_the_turns(self) -> None:

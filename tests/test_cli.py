@@ -264,7 +264,7 @@ class TestBench:
     def test_keeps_what_was_measured_before_a_bare_loop_failed(
         self, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """Results are written after each round, since what is measured may also end the process."""
+        """Results are written after each turn, since what is measured may also end the process."""
         rounds = []
 
         def run_limit(loops: limit.BareLoops, seconds: float, warmup: float) -> contest.Timing:

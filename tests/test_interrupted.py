@@ -65,9 +65,9 @@ def test_infos_after_a_step() -> None:
     assert bytecodes > 20
 
 
-@pytest.mark.parametrize("num_workers", [1, 3])
-def test_rows_of_a_command_come_once(num_workers: int) -> None:
-    """One env's row, which comes first, is asked for and cut off; others of its command or worker, or not, follow."""
+@pytest.mark.parametrize(("num_workers", "asked"), [(1, 2), (1, 0), (3, 2)])
+def test_rows_of_a_command_come_once(num_workers: int, asked: int) -> None:
+    """One env's row is asked for and cut off; others of its command or worker, or not, come before or follow."""
     files = {str(ROOT / "pool" / part) for part in ("answers.py", "unanswered.py")}
     envs = [functools.partial(Numbered, index, 0.002 - index / 1000) for index in range(3)]
     with SubprocVecEnv(envs, num_workers) as vec:
@@ -76,7 +76,7 @@ def test_rows_of_a_command_come_once(num_workers: int) -> None:
         while more:
             vec.send([0] * 3)
             batches: list[Any] = []
-            more = interrupted(lambda found=batches: found.append(vec.recv(indices=[2])), bytecodes, files)  # type: ignore[misc]
+            more = interrupted(lambda found=batches: found.append(vec.recv(indices=[asked])), bytecodes, files)  # type: ignore[misc]
             while (
                 len(rows := [row for batch in batches for row in zip(batch.indices, batch.obs[:, 0], strict=True)]) < 3
             ):

@@ -12,7 +12,7 @@ from benchmarks.peers.grid import Cell
 from benchmarks.peers.steppers import Job
 from benchmarks.stack.candidates import Candidate
 from benchmarks.stack.processes import Processes, ProcessLost
-from vecenvs.bench.contest import LIMIT, Limit, Turn, contest, take_turn, warmup_for
+from vecenvs.bench.contest import Limit, Turn, contest, take_turn, warmup_for
 from vecenvs.bench.limit import BareLoops
 from vecenvs.bench.report import readings
 from vecenvs.bench.workloads import iterations_for
@@ -37,10 +37,11 @@ def measure(
         by_round = ([one for one in candidates if not one.slow or number < SLOW_ROUNDS] for number in rounds)
         turn_of = partial(turn_in_process, processes, job)
         for turn in contest(by_round, loops, cell.num_envs, seconds=seconds, take_turn=turn_of):
+            begins = bool(turns) and turn.round > turns[-1].round
             turns.append(turn)
             if turn.failure is not None:
                 print(f"   {turn.candidate}: {turn.failure}", flush=True)
-            if turn.candidate == LIMIT and turn.round > 0:
+            if begins:
                 yield {
                     "cell": asdict(cell),
                     "candidates": [one.name for one in candidates],

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import socket
 import subprocess
 import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import gymnasium as gym
 import pytest
 
@@ -85,6 +89,34 @@ def test_without_mpi_it_is_unavailable(monkeypatch: pytest.MonkeyPatch, tmp_path
     with pytest.raises(BackendUnavailable, match="pip install mpi4py"):
         mpi_job.MpiJob(2)
     assert contest.take_turn(job_of(NOTHING), 2, 0.1).unavailable
+
+
+def test_rank_0_finds_what_its_caller_can_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that lies on the caller's path alone; rank 0 steps by it, and ends with the connection."""
+    (tmp_path / "only_here.py").write_text(
+        "class Candidate:\n"
+        "    def make(self, num_envs):\n        self.num_envs = num_envs\n        return self\n"
+        "    def step(self, count):\n        return self.num_envs * count\n"
+        "    def close(self):\n        print('closed', self.num_envs)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    candidate = importlib.import_module("only_here").Candidate()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        server.listen(1)
+        server.settimeout(60.0)
+        program = [sys.executable, "-m", "vecenvs.bench.mpi_job", str(tmp_path / "socket")]
+        with subprocess.Popen(program, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True) as process:
+            connection = Connection(server.accept()[0].detach())
+            connection.send(sys.path)
+            for asked in ((candidate, 3), 0.01):
+                connection.send_bytes(cloudpickle.dumps(asked))
+                kind, answer = connection.recv()
+                assert kind == "ok", answer
+            assert answer.steps > 0
+            assert answer.steps % 3 == 0
+            connection.close()
+            assert process.communicate(timeout=60.0)[0] == "closed 3\n"
 
 
 @pytest.mark.long

@@ -3,7 +3,7 @@
     workloads         the envs to step: any Gymnasium env by its id, or a synthetic env of known cost
     monitored         the same envs with the wrappers of make_vec_env
     limit             the bare loops which measure the limit
-    contest           turns in rounds: the limit, A, B, the limit, B, A, the limit
+    contest           turns in rounds, each between two readings of the limit
     candidates       backends as candidates, parsed from their names
     mpi_job           MPI jobs as candidates
     learner           backends as candidates, with a caller that computes between steps

@@ -1,4 +1,4 @@
-"""Turns in rounds: limit, A, B, limit, B, A, limit. So all candidates meet the same state of the machine."""
+"""Turns in rounds, A, B, then B, A, with the limit before each and after the last: a turn is compared with its time."""
 
 from __future__ import annotations
 
@@ -130,20 +130,21 @@ def contest(
 ) -> Iterator[Turn]:
     """Let candidates take turns of `seconds`, and yield each reading as soon as it is taken.
 
-    `rounds` has the candidates of each round. The limit comes first in each round and once more after the last one,
-    so that each turn lies between two readings of the limit. Every other round runs backwards, so that no candidate
-    always follows the same one. A candidate is made anew for each turn: no idle processes of others run beside it, and
-    the spread covers what differs from one start to the next. A candidate that fails takes no further turns. `weigh`
-    measures the memory, once per candidate. Abandoning or interrupting the iteration closes what is open.
+    `rounds` has the candidates of each round. Each turn lies between two readings of the limit, since a machine that
+    others use changes its speed within seconds. The last reading begins a round without candidates. Every other round
+    runs backwards, so that no candidate always follows the same one. A candidate is made anew for each turn: no idle
+    processes of others run beside it, and the spread covers what differs from one start to the next. A candidate that
+    fails takes no further turns. `weigh` measures the memory, once per candidate. Abandoning or interrupting the
+    iteration closes what is open.
     """
     weighed: set[str] = set()
     failed: set[str] = set()
     number = 0
     for number, candidates in enumerate(rounds, 1):
-        yield Turn(LIMIT, num_envs, number - 1, limit.run(seconds, warmup_for(seconds)))
         for candidate in candidates[:: 1 if number % 2 else -1]:
             if candidate.name in failed:
                 continue
+            yield Turn(LIMIT, num_envs, number - 1, limit.run(seconds, warmup_for(seconds)))
             turn = replace(take_turn(candidate, num_envs, seconds), round=number - 1)
             if turn.failure is not None:
                 failed.add(candidate.name)

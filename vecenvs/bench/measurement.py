@@ -49,13 +49,13 @@ def measure(
     """Measure all candidates with each number of envs, in `repeats` rounds. Ctrl-C ends the measurement early.
 
     The batched envs of a `NativeEnv` share each number of envs among the loops. `keep` gets what there is after each
-    round, since what is measured may end the process.
+    turn, since what is measured may end the process.
 
     Raises:
         BadRequest: the env cannot be made, or fails in a bare loop before anything is measured.
     """
     found = Measurement(cores, num_envs, seconds, repeats)
-    total = len(num_envs) * (repeats * (len(candidates) + 1) + 1)
+    total = len(num_envs) * (repeats * 2 * len(candidates) + 1)
     with ExitStack() as stack, progress(total) as display:
         loops = stack.enter_context(BareLoops(env_fn, cores))
         try:
@@ -66,7 +66,7 @@ def measure(
                 envs = f"{size} env{'s' * (size > 1)}"
                 for turn in contest([candidates] * repeats, loops, size, seconds=seconds, weigh=weigh):
                     found.turns.append(turn)
-                    if keep is not None and turn.candidate == LIMIT and turn.round > 0:
+                    if keep is not None and turn.candidate == LIMIT and len(found.turns) > 1:
                         keep(found)
                     over = turn.round == repeats  # this is the limit's last reading
                     text = f"{envs}, round {min(turn.round + 1, repeats)} of {repeats}: {turn.candidate}"

@@ -42,7 +42,7 @@ class Spread:
 class Row:
     """One candidate with one number of envs. Without any reading everything but `failure` is None.
 
-    `share` is the rate over the mean of the limit's readings before and after the round. `rate` is in env steps per
+    `share` is the rate over the mean of the limit's readings before and after the turn. `rate` is in env steps per
     second, `startup` in seconds.
     """
 
@@ -81,18 +81,17 @@ def rows(turns: Sequence[Turn]) -> list[Row]:
 
 
 def share_of(turn: Turn, turns: Sequence[Turn]) -> float | None:
-    """Divide a turn's rate by the limit of its round, which is the mean of the readings before and after it."""
-    around = [
-        other.timing.rate
-        for other in turns
-        if other.candidate == LIMIT
-        and other.num_envs == turn.num_envs
-        and other.round in (turn.round, turn.round + 1)
-        and other.timing is not None
-    ]
+    """Divide a turn's rate by the mean of the readings of the limit before and after it."""
+    at = next(place for place, other in enumerate(turns) if other is turn)
+    around = [rate for side in (turns[at::-1], turns[at:]) if (rate := _nearest_limit(side, turn.num_envs))]
     if turn.timing is None or not around:
         return None
     return turn.timing.rate / statistics.fmean(around)
+
+
+def _nearest_limit(turns: Sequence[Turn], num_envs: int) -> float | None:
+    limits = (turn.timing for turn in turns if (turn.candidate, turn.num_envs) == (LIMIT, num_envs))
+    return next((timing.rate for timing in limits if timing is not None), None)
 
 
 def limit_of(turns: Sequence[Turn]) -> Spread:
@@ -116,7 +115,7 @@ def notes(held: Measurement, how: str, loop: str = LOOP) -> list[str]:
     loops = f"{held.cores} {loop}s, one per core" if held.cores > 1 else f"one {loop}"
     said = [
         f"The limit: {count(limit.median)} steps/s ({count(limit.min)}..{count(limit.max)}) by {loops}; "
-        "a share is taken of the readings before and after a round.",
+        "a share is taken of the readings before and after a turn.",
         how,
     ]
     said += unsteady(limit, _UNSTEADY, "shares")

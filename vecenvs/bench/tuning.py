@@ -228,7 +228,7 @@ def plan(settings: Sequence[Setting], budget: float) -> list[tuple[float, int, i
     keep = (len(settings), max(_FINALISTS, -(-len(settings) // 2)), _FINALISTS)
     shape = [(1, 1, keep[0], sizes), (2, 1, keep[1], sizes), (3, 3, keep[2], 1)]
     turns = sum(repeats * count for _, repeats, count, _ in shape)
-    units = sum(length * (repeats * count + (repeats + 1) * groups) for length, repeats, count, groups in shape)
+    units = sum(length * (2 * repeats * count + groups) for length, repeats, count, groups in shape)
     unit = (budget - _PER_TURN * turns) / (units * (1 + warmup_for(1.0)))
     unit = min(_LONGEST, max(_SHORTEST, unit))
     return [(length * unit, repeats, count) for length, repeats, count, _ in shape]
@@ -237,7 +237,7 @@ def plan(settings: Sequence[Setting], budget: float) -> list[tuple[float, int, i
 def total(settings: Sequence[Setting], budget: float) -> int:
     """Return the largest possible number of readings of a search."""
     sizes = len({candidate.num_envs for candidate in settings})
-    return sum(repeats * count + (repeats + 1) * min(sizes, count) for _, repeats, count in plan(settings, budget))
+    return sum(2 * repeats * count + min(sizes, count) for _, repeats, count in plan(settings, budget))
 
 
 def _best(found: Search, alive: list[Setting], rung: int, keep: int) -> list[Setting]:

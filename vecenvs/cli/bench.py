@@ -12,7 +12,7 @@ BACKEND is a name, optionally with options after a colon:
 Each turn of mpi starts an MPI job of this machine, and each turn of ray a Ray; ray:cluster joins the one that runs. To
 measure over several nodes, start a job:
     python -m vecenvs.mpi -n 5 --mpirun-args "--hostfile nodes" -m vecenvs bench ENV --backends mpi
-The file of --json is written after each round.
+The file of --json is written after each turn.
 """
 
 from __future__ import annotations

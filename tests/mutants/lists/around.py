@@ -11,6 +11,7 @@ REPLAY = (
     "tests/replay/test_replay_buffer.py tests/replay/test_replay_checkpoint.py tests/replay/test_replay_explorer.py"
 )
 RAY_REPLAY = "tests/replay/test_replay_ray.py"
+SERVER = "tests/replay/test_server_actor.py"
 RUN = "tests/test_run.py"
 
 FAULTS = [
@@ -79,7 +80,7 @@ FAULTS = [
         "if self.ready and len(rows := self.take()) >= 0:",
         REPLAY,
     ),
-    Fault("replay/explorers.py", "        self.location = location\n", "", RAY_REPLAY),
+    Fault("replay/explorers.py", "        self.location = location\n", "", SERVER),
     Fault(
         "replay/recorder.py",
         "self._steps, self._masks, self._cuts, self.count = [], [], [], 0",
@@ -90,7 +91,7 @@ FAULTS = [
         "replay/replay.py",
         "[self.explorers.stop, *self._parts, session.release]",
         "[*self._parts, self.explorers.stop, session.release]",
-        RAY_REPLAY,
+        SERVER,
     ),
     Fault(
         "replay/schema.py",
@@ -108,13 +109,13 @@ FAULTS = [
         "replay/server_actor.py",
         "except (OSError, ValueError) as exc:",
         "except ValueError as exc:",
-        f"{RAY_REPLAY} -k memory",
+        SERVER,
     ),
     Fault(
         "replay/server_actor.py",
         "        self._scheduled = False\n        self._process",
         "        self._process",
-        RAY_REPLAY,
+        SERVER,
     ),
     Fault("replay/storage.py", "            self._priorities[positions] = priorities\n", "", REPLAY),
     Fault("replay/throttle.py", "(1 / INSERTS - 1)", "(1 / INSERTS)", "tests/replay/test_replay_limiter.py"),

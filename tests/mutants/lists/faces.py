@@ -5,10 +5,11 @@ from __future__ import annotations
 from mutants.fault import Fault
 
 LAUNCHING = "tests/mpi/test_launching.py"
-FAILURES = "tests/mpi/test_mpi_failures.py"
-MPI = f"{LAUNCHING} {FAILURES} tests/mpi/test_conformance.py"
+RANKS = "tests/mpi/test_ranks.py"
+MPI = f"{LAUNCHING} {RANKS} tests/mpi/test_conformance.py"
 MANNERS = "tests/ray/test_ray_manners.py"
 RAY = f"{MANNERS} tests/ray/test_ray_contract.py"
+BOOKKEEPING = "tests/ray/test_ray_bookkeeping.py"
 MONITOR = "tests/test_monitor.py"
 NORMALIZE = "tests/wrappers/test_vec_normalize.py"
 PFRL = "tests/views/test_pfrl.py"
@@ -35,11 +36,9 @@ FAULTS = [
         "        # nothing",
         "tests/conformance/test_contract.py -k 'TestRules and dummy'",
     ),
-    Fault(
-        "backends/mpi/hosting.py", "_, end = self._ends.pop()", "_, end = self._ends.pop(0)", f"{FAILURES} -k hosted"
-    ),
-    Fault("backends/mpi/job.py", "if comm.Get_size() < 2:", "if comm.Get_size() < 1:", LAUNCHING),
-    Fault("backends/mpi/job.py", "    if os.getpid() != _pid:  # a fork", "    if False:  # a fork", MPI),
+    Fault("backends/mpi/hosting.py", "_, end = self._ends.pop()", "_, end = self._ends.pop(0)", RANKS),
+    Fault("backends/mpi/job.py", "if comm.Get_size() < 2:", "if comm.Get_size() < 1:", RANKS),
+    Fault("backends/mpi/job.py", "    if os.getpid() != _pid:  # a fork", "    if False:  # a fork", RANKS),
     Fault(
         "backends/mpi/library.py",
         "except (ImportError, RuntimeError) as exc:",
@@ -57,21 +56,21 @@ FAULTS = [
         "backends/mpi/launched_worker.py",
         "        self.ranks.forget(self)\n        self._stopped = True",
         "        self._stopped = True",
-        MPI,
+        RANKS,
     ),
-    Fault("backends/mpi/ranks.py", "                self._heard[rank] = time.monotonic()\n", "", MPI),
+    Fault("backends/mpi/ranks.py", "                self._heard[rank] = time.monotonic()\n", "", RANKS),
     Fault(
         "backends/mpi/ranks.py",
         "launched.gone = launched.gone or launched.peer.rank == rank",
         "launched.gone = launched.peer.rank == rank",
-        MPI,
+        RANKS,
     ),
-    Fault("backends/mpi/transport.py", "unused.getsockname()[0]", "address[0]", MPI),
+    Fault("backends/mpi/transport.py", "unused.getsockname()[0]", "address[0]", RANKS),
     Fault("backends/ray/actor_end.py", "    if not has_ended(call, seconds):", "    if has_ended(call, seconds):", RAY),
-    Fault("backends/ray/actors.py", "placed >= self.min_workers", "placed > self.min_workers", MANNERS),
+    Fault("backends/ray/actors.py", "placed >= self.min_workers", "placed > self.min_workers", BOOKKEEPING),
     Fault("backends/ray/cluster.py", "        self.pid = os.getpid()\n", "        self.pid = os.getppid()\n", MANNERS),
-    Fault("backends/ray/cluster.py", "        Session._users += 1\n", "", MANNERS),
-    Fault("backends/ray/placement.py", "if all(free[name] >= amount", "if all(free[name] > amount", MANNERS),
+    Fault("backends/ray/cluster.py", "        Session._users += 1\n", "", BOOKKEEPING),
+    Fault("backends/ray/placement.py", "if all(free[name] >= amount", "if all(free[name] > amount", BOOKKEEPING),
     Fault(
         "backends/ray/transport.py",
         "return None if self.location is None else",

@@ -37,7 +37,7 @@ FAULTS = [
         "transport/node_link.py",
         "                    if member in self._inboxes:  # else",
         "                    if True:  # else",
-        f"{NODE}",
+        "tests/test_recovery.py",
     ),
     Fault(
         "transport/frames.py",
