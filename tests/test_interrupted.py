@@ -65,9 +65,29 @@ def test_infos_after_a_step() -> None:
     assert bytecodes > 20
 
 
-@pytest.mark.parametrize(("num_workers", "asked"), [(1, 2), (1, 0), (3, 2)])
-def test_rows_of_a_command_come_once(num_workers: int, asked: int) -> None:
-    """One env's row is asked for and cut off; others of its command or worker, or not, come before or follow."""
+def test_rows_that_were_cut_off_come_once_when_asked_for_one_by_one() -> None:
+    """Also if the answer that has them is taken in again after they have been returned."""
+    files = {str(ROOT / "pool" / part) for part in ("answers.py", "unanswered.py")}
+    with SubprocVecEnv([functools.partial(Numbered, index, 0.001) for index in range(3)], 1) as vec:
+        vec.reset()
+        bytecodes, more = 0, True
+        while more:
+            vec.send([0] * 3)
+            batches: list[Any] = []
+            more = interrupted(lambda found=batches: found.append(vec.recv()), bytecodes, files)  # type: ignore[misc]
+            bytecodes += 1
+            missing = {0, 1, 2} - {index for batch in batches for index in batch.indices.tolist()}
+            batches += [vec.recv(indices=[index], timeout=20.0) for index in missing]
+            rows = [row for batch in batches for row in zip(batch.indices, batch.obs[:, 0], strict=True)]
+            assert sorted(rows) == [(index, index * 10_000 + 100 + bytecodes) for index in range(3)]
+            with pytest.raises(vecenvs.NotSteppingError):
+                vec.recv()
+        assert bytecodes > 20
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_rows_of_a_command_come_once(num_workers: int) -> None:
+    """One env's row, which comes first, is asked for and cut off; others of its command or worker, or not, follow."""
     files = {str(ROOT / "pool" / part) for part in ("answers.py", "unanswered.py")}
     envs = [functools.partial(Numbered, index, 0.002 - index / 1000) for index in range(3)]
     with SubprocVecEnv(envs, num_workers) as vec:
@@ -76,7 +96,7 @@ def test_rows_of_a_command_come_once(num_workers: int, asked: int) -> None:
         while more:
             vec.send([0] * 3)
             batches: list[Any] = []
-            more = interrupted(lambda found=batches: found.append(vec.recv(indices=[asked])), bytecodes, files)  # type: ignore[misc]
+            more = interrupted(lambda found=batches: found.append(vec.recv(indices=[2])), bytecodes, files)  # type: ignore[misc]
             while (
                 len(rows := [row for batch in batches for row in zip(batch.indices, batch.obs[:, 0], strict=True)]) < 3
             ):

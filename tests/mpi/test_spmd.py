@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, ROOT, SHORT_ON_ONE, launched, mpirun, run
 from own_simulators import assert_own_simulators, free_ports
+
+from vecenvs.mpi.spmd import average_gradients
 
 EXAMPLES = ROOT / "examples"
 
@@ -73,3 +78,18 @@ def test_example_own_simulators(mpi: str) -> None:
 def test_example_train() -> None:
     output = run(launched("openmpi", 3, str(EXAMPLES / "mpi_train.py"), "--total-timesteps", "100", "--num-envs", "8"))
     assert "mean return" in output
+
+
+def test_gradients_without_weight_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of an empty batch are NaN. The mean is the other rank's, for which a stand-in of MPI adds its own."""
+    for module in ("spmd", "agreement"):
+        mpi = SimpleNamespace(IN_PLACE=None, MAX="max")
+        monkeypatch.setattr(f"vecenvs.mpi.{module}.load_mpi", lambda mpi=mpi: mpi)
+
+    def allreduce(_: None, array: Any, op: str | None = None) -> None:
+        if op is None:
+            array += [2.0, 4.0, 2.0]  # gradients times their weight, and that
+
+    gradients = np.full(2, np.nan, np.float32)
+    average_gradients([gradients], weight=0.0, comm=SimpleNamespace(Allreduce=allreduce))
+    assert gradients.tolist() == [1.0, 2.0]

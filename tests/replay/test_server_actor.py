@@ -24,17 +24,15 @@ def actor(min_size: int = 1, **buffer: Any) -> ServerActor:
 
 
 class Slow:
-    """A throttle that delays each insert a little."""
+    """A throttle that delays each insert but the first one a little."""
 
-    def __init__(self) -> None:
-        self.allowed = 0
+    allowed_from = 0.0
 
     def delay(self, now: float) -> float:
-        self.allowed += 1
-        return 0.0 if self.allowed % 2 == 0 else 0.01
+        return max(self.allowed_from - now, 0.0)
 
     def add_insert(self, now: float, seconds: float) -> None:
-        """Nothing to add."""
+        self.allowed_from = now + 0.01
 
 
 def test_every_throttled_insert_is_stored_in_its_turn() -> None:

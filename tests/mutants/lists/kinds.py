@@ -13,7 +13,7 @@ FAULTS = [
         "mpi/spmd.py",
         "* dtype.type(weight) if weight else",
         "* dtype.type(weight) if True else",
-        "tests/mpi/test_spmd.py -k openmpi",
+        "tests/mpi/test_spmd.py -k weight",
     ),
     Fault(
         "replay/limiter.py",

@@ -212,21 +212,21 @@ class ValueConformance(Conformance):
             self.are_refused(vec, error)
         self.goes_on(vec, say="")
 
-    @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "async", "disabled"])
-    def test_a_last_info_that_cannot_be_unpickled(self, make: Make, autoreset: str) -> None:
+    def test_a_last_info_that_cannot_be_unpickled(self, make: Make) -> None:
         """No episode begins after it, in any mode; nor does one whose reset has begun by then, and ends later."""
-        vec = make([functools.partial(MemoEnv, tag, "info" if tag == 1 else "", 2, 0.02) for tag in range(4)],
-                   autoreset=autoreset)  # fmt: skip
-        vec.reset()
-        vec.step([0] * 4)
-        try:
-            assert "bad" in vec.step([0] * 4)[3][1]
-        except EnvError as error:
-            assert {vec.reset_infos[one.index]["episode"] for one in error.errors} == {1}
-            time.sleep(0.04)
-            if autoreset != "disabled":  # in that mode the other envs need a reset, too
-                self.are_refused(vec, error)
-        self.goes_on(vec, say="")
+        fns = [functools.partial(MemoEnv, tag, "info" if tag == 1 else "", 2, 0.02) for tag in range(4)]
+        for autoreset in ("same_step", "next_step", "async", "disabled"):
+            vec = make(fns, autoreset=autoreset)
+            vec.reset()
+            vec.step([0] * 4)
+            try:
+                assert "bad" in vec.step([0] * 4)[3][1]
+            except EnvError as error:
+                assert {vec.reset_infos[one.index]["episode"] for one in error.errors} == {1}
+                time.sleep(0.04)
+                if autoreset != "disabled":  # in that mode the other envs need a reset, too
+                    self.are_refused(vec, error)
+            self.goes_on(vec, say="")
 
     def test_a_reset_info_that_cannot_be_unpickled(self, make: Make) -> None:
         vec = make(memo_fns("reset"))
