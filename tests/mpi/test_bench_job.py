@@ -107,15 +107,14 @@ def test_rank_0_finds_what_its_caller_can_import(tmp_path: Path, monkeypatch: py
         server.settimeout(60.0)
         program = [sys.executable, "-m", "vecenvs.bench.mpi_job", str(tmp_path / "socket")]
         with subprocess.Popen(program, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True) as process:
-            connection = Connection(server.accept()[0].detach())
-            connection.send(sys.path)
-            for asked in ((candidate, 3), 0.01):
-                connection.send_bytes(cloudpickle.dumps(asked))
-                kind, answer = connection.recv()
-                assert kind == "ok", answer
+            with Connection(server.accept()[0].detach()) as connection:
+                connection.send(sys.path)
+                for asked in ((candidate, 3), 0.01):
+                    connection.send_bytes(cloudpickle.dumps(asked))
+                    kind, answer = connection.recv()
+                    assert kind == "ok", answer
             assert answer.steps > 0
             assert answer.steps % 3 == 0
-            connection.close()
             assert process.communicate(timeout=60.0)[0] == "closed 3\n"
 
 
