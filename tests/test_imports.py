@@ -51,7 +51,7 @@ BUDGETS = {
     "views wrappers compat": 6_358,
     "replay": 2_675,
     "bench cli plots": 3_889,
-    "testing": 10_923,
+    "testing": 10_930,
     BENCHMARKS: 8_342,
     "agents evaluation": 2_179,
 }

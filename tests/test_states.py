@@ -297,3 +297,18 @@ class NumbersEnv(OpaqueEnv):
         obs, info = super().reset(seed=seed, options=options)
         self.numbers = Numbers(list(self.numbers))
         return obs, info
+
+
+def test_verify_needs_the_functions_of_the_envs() -> None:
+    """A fork has them; those that came in a pickle are freed, but for `on_error`."""
+    for start_method, on_error in (("fork", "raise"), ("forkserver", "raise"), ("forkserver", "renew")):
+        with vecenvs.SubprocVecEnv([StateEnv] * 2, 1, start_method, on_error=on_error) as vec:
+            vec.reset(seed=3)
+            vec.step([0, 1])
+            if (start_method, on_error) == ("forkserver", "raise"):
+                with pytest.raises(vecenvs.StateError, match="start_method='fork'"):
+                    vec.get_state(verify=True)
+                continue
+            assert len(vec.get_state(verify=True)) == 2
+            for _ in range(25):
+                vec.step([1, 0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -349,3 +349,35 @@ def test_a_worker_that_dies() -> None:
             np.testing.assert_array_equal(vec.truncated[name][0], acted)
             assert not rewards[name][0].any()
         vec.step(zeros(vec))
+
+
+class BothWays:
+    """An env of two agents that end at their first step: both are terminated, the first one is truncated as well."""
+
+    possible_agents: ClassVar[list[str]] = ["a", "b"]
+    metadata: ClassVar[dict[str, Any]] = {}
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(-9, 9, (1,))
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = ["a", "b"]
+        return {agent: np.zeros(1, np.float32) for agent in "ab"}, {agent: {} for agent in "ab"}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        self.agents = []
+        obs, ends = {agent: np.ones(1, np.float32) for agent in actions}, dict.fromkeys(actions, True)
+        return obs, dict.fromkeys(actions, 1.0), ends, {**ends, "b": False}, {agent: {} for agent in actions}
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step", "async", "disabled"])
+@pytest.mark.parametrize("backend", ["dummy", "subproc"])
+def test_an_agent_that_is_terminated_and_truncated_has_both_flags(backend: str, autoreset: str) -> None:
+    with make_multi_agent(BothWays, num_envs=2, backend=backend, autoreset=autoreset) as vec:
+        vec.reset()
+        vec.step({"agents": np.zeros((2, 2), int)})
+        assert vec.terminated["agents"].tolist() == [[True, True]] * 2
+        assert vec.truncated["agents"].tolist() == [[True, False]] * 2

@@ -150,14 +150,10 @@ class AgentsEnv(gym.Env[dict[str, Any], dict[str, Any]]):
 
     def _end_some(self, ended: ByAgent, cut: ByAgent, there: set[Any] | None) -> None:
         """End the agents whose part is over; all if the episode is."""
-        rest = TERMINATED if ended.get(ALL) else TRUNCATED if cut.get(ALL) else 0
+        rest = _flags(ended.get(ALL), cut.get(ALL))
         for agent in list(self._alive):
-            if ended.get(agent):
-                self._end(agent, TERMINATED)
-            elif cut.get(agent):
-                self._end(agent, TRUNCATED)
-            elif rest:
-                self._end(agent, rest)
+            if flags := _flags(ended.get(agent), cut.get(agent)) or rest:
+                self._end(agent, flags)
             elif there is not None and agent not in there:
                 raise ValueError(
                     f"agent {agent!r} is no longer in {type(self.env).__name__}.agents, but is neither terminated nor "
@@ -208,7 +204,7 @@ class AgentsEnv(gym.Env[dict[str, Any], dict[str, Any]]):
             if ended or cut:
                 row.write(agent, obs, flags)
                 row.add_reward(agent, reward)
-                self._end(agent, TERMINATED if ended else TRUNCATED)
+                self._end(agent, _flags(ended, cut))
                 self._met.discard(agent)
                 env.step(None)
                 continue
@@ -239,6 +235,10 @@ class AgentsEnv(gym.Env[dict[str, Any], dict[str, Any]]):
                 f"terminations, truncations, infos), not {shown(result)}"
             )
         return result
+
+
+def _flags(ended: Any, cut: Any) -> int:
+    return TERMINATED * bool(ended) | TRUNCATED * bool(cut)
 
 
 def _shown(infos: ByAgent) -> dict[str, Any]:

@@ -109,4 +109,4 @@ def _as_one(values: Sequence[Any]) -> NDArray[Any] | None:
         found = np.array(values)
     except OverflowError:
         return None
-    return found if found.dtype != object and found.dtype.kind in "biufc" else None
+    return found if found.dtype.kind in ("iu" if type(first) is int else "biufc") else None  # floats would round ints

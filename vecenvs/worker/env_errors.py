@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from vecenvs.transport.protocol import safe_text
 from vecenvs.worker.outcomes import check_time
 from vecenvs.worker.rules import Rules
 
-ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
+# An env that calls sys.exit(), or whose own event loop has cancelled something, has failed: the program does not end.
+ENV_ERRORS = (Exception, SystemExit, asyncio.CancelledError)
 
 COMMON = ("observation_space", "action_space", "render_mode")  # what all envs of a VecEnv have alike
 

@@ -107,7 +107,12 @@ def make_envs(
 
 def _share(env_fn: Callable[[], Any], cores: int | None) -> Any:
     with sharing(cores):
-        return env_fn()
+        env = env_fn()
+    bare = getattr(env, "unwrapped", env)
+    space = inspect.getattr_static(type(bare), "action_space", None)
+    if isinstance(space, Space) and bare.action_space is space:  # all of its class have it, and each has its own seed
+        bare.action_space = copy.deepcopy(space)
+    return env
 
 
 def make_again(

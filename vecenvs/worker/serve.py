@@ -72,9 +72,9 @@ def serve_worker(
         forked = not isinstance(env_fns, PickledFns)
         if output is not None:
             env_fns = output.before(env_fns, forked=forked)
-        server = ShardServer(env_fns, first, rules, cores)
+        server = ShardServer(env_fns, first, rules, cores, forked=forked)
         servers.append(server)
-        channel.send_bytes(server.describe(forked=forked))
+        channel.send_bytes(server.describe())
         while problem := server.connect(channel.recv_bytes()):
             channel.send_bytes(problem)
         channel.send_bytes(b"")
@@ -164,11 +164,13 @@ class ShardServer:
     messages are calls of its methods.
     """
 
-    def __init__(self, env_fns: Iterable[Any], first: int, rules: Rules, cores: int | None = None) -> None:
+    def __init__(
+        self, env_fns: Iterable[Any], first: int, rules: Rules, cores: int | None = None, *, forked: bool = False
+    ) -> None:
         self._first = first
         self._rules = rules
         # Functions of a fork are there anyway; those which came in a pickle are kept only if they may be called again.
-        again = isinstance(env_fns, list) or rules.on_error != "raise" or rules.concurrency is not None
+        again = forked or rules.on_error != "raise" or rules.concurrency is not None
         again = again or rules.spares > 0
         kept: list[Any] = []
         if rules.told is not None:
@@ -179,10 +181,11 @@ class ShardServer:
         )
         self._remake = partial(make_again, kept, first, rules, cores) if again else None
         self._run: Callable[[], None] | None = None
+        self._forked = forked
 
-    def describe(self, *, forked: bool = False) -> bytes:
+    def describe(self) -> bytes:
         """Return the first message of the boot channel: the body of MADE."""
-        return encode_made(self._made, self._first, by_name=forked)
+        return encode_made(self._made, self._first, by_name=self._forked)
 
     def connect(self, spec: bytes | bytearray) -> bytes:
         """Open the caller's memory, or connect to the caller, by a pickled RingsSpec or TcpSpec.

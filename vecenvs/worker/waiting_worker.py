@@ -17,7 +17,6 @@ from vecenvs.transport.protocol import (
     Answer,
     Command,
     RemoteFailure,
-    RowsBody,
     Slots,
     address,
     rows_of,
@@ -81,7 +80,7 @@ class WaitingWorker(Worker):
         self._writing = threading.Lock()
         self._ended: deque[tuple[Take, int, Any]] = deque()  # outcomes that have not been written
         # Outcomes of async resets, and their seconds.
-        self._first_rows = FirstRows(self._write_first, self._begin_reset)
+        self._resets = FirstRows(self._write_first, self._begin_reset)
         runner.flush = self._flush
         if self.env_shard.spares is not None and isinstance(runner, EnvThreads):
             self.env_shard.spares.use_runner(runner)
@@ -106,9 +105,9 @@ class WaitingWorker(Worker):
             self._refuse_some(number, slots, given._replace(summary=f"env {slots[0]}: {given.summary}"))
         elif kind == Command.AWAIT_RESET:
             for local in some:
-                self._first_rows.ask(local, number)
+                self._resets.ask(local, number)
         elif kind == Command.RESET:
-            self._first_rows.drop(some)
+            self._resets.drop(some)
             works = self.env_shard.work(some, given or NONE_GIVEN)
             self._begin(some, works, partial(self._take_rows, number, "reset", time.monotonic()), "reset")
         else:
@@ -137,16 +136,6 @@ class WaitingWorker(Worker):
         some = [slot - self._first for slot in body[1]]
         take = partial(self._take_results, number, body, {})
         self._begin(some, dict(zip(some, works_of(self.env_shard, self._first, body), strict=True)), take, "")
-
-    def _on_fail(self, _: int, failures: dict[int, RemoteFailure]) -> None:
-        for slot, why in failures.items():
-            self._first_rows.drop([slot - self._first])
-            self.env_shard.fail([slot - self._first], why)
-
-    def _refuse_some(self, number: int, slots: Slots, why: RemoteFailure) -> None:
-        some = shifted(slots, -self._first)
-        self._first_rows.drop(some)
-        self._send(number, *address(Answer.SOME_ROWS, slots, RowsBody(self.env_shard.fail(some, why))))
 
     # Jobs
 
@@ -283,10 +272,10 @@ class WaitingWorker(Worker):
         began = time.monotonic()
 
         def take(outcomes: dict[int, Any]) -> None:
-            if self._first_rows.under_way.get(local) is take:  # no reset has overtaken it
-                self._first_rows.put(local, (outcomes[local], time.monotonic() - began))
+            if self._resets.under_way.get(local) is take:  # no reset has overtaken it
+                self._resets.put(local, (outcomes[local], time.monotonic() - began))
 
-        self._first_rows.under_way[local] = take
+        self._resets.under_way[local] = take
         self._begin([local], {local: self.env_shard.begin_episode(local)}, take, "reset")
 
     def _write_first(self, number: int, local: int, found: tuple[Any, float]) -> None:
@@ -309,5 +298,4 @@ class WaitingWorker(Worker):
         **Worker._COMMANDS,  # noqa: SLF001  its base's
         int(Command.STEP): _on_step,
         int(Command.CALL): _on_call,
-        int(Command.FAIL): _on_fail,
     }

@@ -33,7 +33,7 @@ from vecenvs.transport.protocol import (
     shifted,
 )
 from vecenvs.transport.reset_arguments import NONE_GIVEN
-from vecenvs.worker.async_resets import AsyncResets
+from vecenvs.worker.async_resets import AsyncResets, FirstRows
 from vecenvs.worker.autoreset import Retired
 from vecenvs.worker.calls import CLOSE_WAIT, EnvCall, call_envs, close_envs, portable_results
 from vecenvs.worker.env_errors import EnvErrors, Remake
@@ -98,7 +98,9 @@ class Worker:
         self._close_env = partial(_close_env, self.env_shard, first, remote)
         send = partial(_call_method, weakref.WeakMethod(self._send_first_row))
         env_threads = EnvThreads(first, TimeLimits(), WorkShare()) if threads else None
-        self._resets = AsyncResets(self.env_shard.try_reset, send, self._close_env, env_threads)
+        resets = AsyncResets(self.env_shard.try_reset, send, self._close_env, env_threads)
+        self._resets: FirstRows[Any] = resets
+        self._leave_resets = resets.leave
         self._lock = threading.RLock()  # threads of async resets send as well, and a signal's handler may come between
         self._closed = False
         self._made, self._cpu = perf_counter(), time.process_time()
@@ -332,7 +334,7 @@ class Worker:
         if self._closed:
             return []
         self._closed = True
-        left = self._resets.leave(grace)
+        left = self._leave_resets(grace)
         self.env_shard.close_spares(grace)
         return [failure for local in self.env_shard.owned() if local not in left for failure in self._close_env(local)]
 

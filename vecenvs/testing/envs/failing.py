@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -36,7 +37,7 @@ class FailingEnv(TriggeredEnv):
         tag: a number, to tell envs apart.
         where: the call: "init", "reset", "step", "close" or "method" (`add`).
         at: at which of these calls, counted from 1.
-        kind: what it raises: "toy", "awkward", "unpicklable", "exit" (SystemExit) or "interrupt" (KeyboardInterrupt).
+        kind: what it raises: "toy", "awkward", "unpicklable", "exit", "cancelled" or "interrupt".
         length: steps per episode.
     """
 
@@ -54,6 +55,7 @@ class FailingEnv(TriggeredEnv):
             "toy": ToyError,
             "unpicklable": UnpicklableError,
             "exit": SystemExit,
+            "cancelled": asyncio.CancelledError,
             "interrupt": KeyboardInterrupt,
         }
         return kinds[self.kind](message)

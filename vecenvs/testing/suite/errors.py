@@ -115,14 +115,14 @@ class ErrorConformance(Conformance):
         vec.reset([1])
         assert vec.step([0] * 4)[0][:, 2].tolist() == [1] * 4
 
-    @pytest.mark.parametrize("kind", ["awkward", "unpicklable", "exit"])
+    @pytest.mark.parametrize("kind", ["awkward", "unpicklable", "exit", "cancelled"])
     def test_exceptions_that_do_not_travel(self, make: Make, kind: str) -> None:
         vec = make(failing_fns(1, where="step", kind=kind))
         vec.reset()
         with pytest.raises(EnvError, match="env 1 failed in step") as caught:
             vec.step([0] * 4)
         assert caught.value.index == 1
-        name = "SystemExit" if kind == "exit" else "Error"
+        name = {"exit": "SystemExit", "cancelled": "CancelledError"}.get(kind, "Error")
         assert f"{name}: env 1 failed in step" in caught.value.remote_traceback
         assert name in str(caught.value)
         assert caught.value.__cause__ is not None

@@ -244,6 +244,7 @@ class InfoConformance(Conformance):
         vec.send([0, 0], [1, 3])
         assert_columns(vec.recv(2).infos)
         assert info_columns([{"a": 1.5, "b": {"c": 2}}, {"a": 2.5}, {"a": 3.5, "b": {}}])["a"].values.dtype == float
+        assert info_columns([{"a": 2**54 + 1}, {"a": 2**63}])["a"].values.tolist() == [2**54 + 1, 2**63]
 
     def test_each_info_is_a_dict_of_its_own(self, make: Make) -> None:
         """Also where the env returns one dict again and again, and where the caller changes what it gets."""

@@ -16,7 +16,7 @@ from vecenvs.worker.hosts.block_writer import BlockWriter, Mask
 from vecenvs.worker.hosts.next_resets import NextResets
 from vecenvs.worker.rules import EpisodeSeeds, Rules
 
-Failed = Callable[[Mask, Exception | SystemExit], None]  # of a reset of these envs; raises if that is to be an error
+Failed = Callable[[Mask, BaseException], None]  # of a reset of these envs; raises if that is to be an error
 
 
 class HostResets:
