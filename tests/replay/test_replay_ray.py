@@ -86,6 +86,7 @@ class TestServer:
                 server.sample(timeout=0.1)
             for begin in range(0, 150, 50):
                 server.insert(transitions(begin, begin + 50))
+            wait_until(lambda: server.stats()["inserted"] == 150)  # `insert` has returned before they are stored
             batches = [server.sample() for _ in range(250)]
             # The two calls of the time before drew from what was there then.
             assert all(set(numbers(batch)) <= set(range(150)) for batch in batches)
