@@ -107,3 +107,30 @@ def test_rows_of_a_command_come_once(num_workers: int) -> None:
         assert bytecodes > 20
         with pytest.raises(vecenvs.NotSteppingError):
             vec.recv()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("make", [DummyVecEnv, functools.partial(SubprocVecEnv, num_workers=2, caller_steps=True)])
+@pytest.mark.parametrize("autoreset", ["same_step", "async"])
+def test_close_goes_on_where_it_was_cut_off(make: Any, autoreset: str) -> None:
+    """Each env of this process is closed, and nobody is waited for in vain."""
+    closed: set[int] = set()
+
+    class Closing(Numbered):
+        def close(self) -> None:
+            closed.add(self.index)
+
+    files = {str(ROOT / part) for part in ("worker/worker.py", "worker/calls.py", "backends/in_process.py")}
+    own = {0, 1, 2} if make is DummyVecEnv else {2}  # the caller steps the last one
+    bytecodes, more = 0, True
+    while more:
+        vec = make([functools.partial(Closing, index) for index in range(3)], autoreset=autoreset)
+        vec.reset()
+        closed.clear()
+        more = interrupted(vec.close, bytecodes, files)
+        begun = time.monotonic()
+        vec.close()
+        assert time.monotonic() - begun < 4.0, bytecodes
+        assert closed == own, bytecodes
+        bytecodes += 1
+    assert bytecodes > 20

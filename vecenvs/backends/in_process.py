@@ -51,6 +51,7 @@ class LocalTransport(Transport):
         # signal raised in it.
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._worker: Worker | None = None
+        self._stopped = False
         calls = identity.calls
         self._told = rules.told and rules.told.placed()
         with identity.acting(self._told):
@@ -189,7 +190,7 @@ class LocalTransport(Transport):
         return {"transport": "in process", **Load(waiting, self._stepping, resident_bytes()).describe()}
 
     def exit_status(self) -> tuple[bool, int | None]:
-        return False, None
+        return self._stopped, None
 
     def stop(self, grace: float) -> None:
         worker, envs = self._worker, self._envs
@@ -197,4 +198,4 @@ class LocalTransport(Transport):
             worker.close(grace)
         else:
             close_envs(envs, self._first, remote=False)
-        self._worker, self._envs = None, []
+        self._worker, self._envs, self._stopped = None, [], True

@@ -253,7 +253,7 @@ class ProcessTransport(SharedTransport):
         self._stopped = True
         with HeldSignals():
             self._process.close()
-        self._finalizer.detach()
+            self._finalizer.detach()
 
 
 def _end(process: Any, pipe: Connection, caller: int, mark: int) -> None:

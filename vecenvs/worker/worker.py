@@ -103,6 +103,7 @@ class Worker:
         self._leave_resets = resets.leave
         self._lock = threading.RLock()  # threads of async resets send as well, and a signal's handler may come between
         self._closed = False
+        self._to_close: list[int] | None = None  # the envs that `close` has still to close
         self._made, self._cpu = perf_counter(), time.process_time()
         self._tell_at = self._made if remote else math.inf
         self._stepping = 0.0  # seconds spent within commands
@@ -330,13 +331,20 @@ class Worker:
         self._send(number, int(Answer.CLOSED), self.close(CLOSE_WAIT))
 
     def close(self, grace: float) -> list[RemoteFailure]:
-        """Close every env, once; return the failures. An env in an async reset is closed when the reset has ended."""
-        if self._closed:
-            return []
+        """Close every env; return the failures. An env in an async reset is closed when the reset has ended.
+
+        Called again, it goes on where an exception of a signal's handler has ended it.
+        """
         self._closed = True
-        left = self._leave_resets(grace)
-        self.env_shard.close_spares(grace)
-        return [failure for local in self.env_shard.owned() if local not in left for failure in self._close_env(local)]
+        if self._to_close is None:
+            left = self._leave_resets(grace)
+            self.env_shard.close_spares(grace)
+            self._to_close = [local for local in self.env_shard.owned() if local not in left]
+        failures: list[RemoteFailure] = []
+        while self._to_close:
+            failures += self._close_env(self._to_close[0])
+            del self._to_close[0]
+        return failures
 
     def _send(self, number: int, tag: int, body: Any) -> None:
         with self._lock:
