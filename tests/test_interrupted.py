@@ -110,7 +110,15 @@ def test_rows_of_a_command_come_once(num_workers: int) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("make", [DummyVecEnv, functools.partial(SubprocVecEnv, num_workers=2, caller_steps=True)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        DummyVecEnv,
+        functools.partial(DummyVecEnv, concurrency="threads"),
+        functools.partial(SubprocVecEnv, num_workers=2, caller_steps=True),
+    ],
+    ids=["dummy", "threads", "caller"],
+)
 @pytest.mark.parametrize("autoreset", ["same_step", "async"])
 def test_close_goes_on_where_it_was_cut_off(make: Any, autoreset: str) -> None:
     """Each env of this process is closed, and nobody is waited for in vain."""
@@ -120,8 +128,9 @@ def test_close_goes_on_where_it_was_cut_off(make: Any, autoreset: str) -> None:
         def close(self) -> None:
             closed.add(self.index)
 
-    files = {str(ROOT / part) for part in ("worker/worker.py", "worker/calls.py", "backends/in_process.py")}
-    own = {0, 1, 2} if make is DummyVecEnv else {2}  # the caller steps the last one
+    parts = ("pool/workers.py", "worker/worker.py", "worker/calls.py", "backends/in_process.py", "backends/beside.py")
+    files = {str(ROOT / part) for part in parts}
+    own = {2} if "num_workers" in getattr(make, "keywords", {}) else {0, 1, 2}  # the caller steps the last one
     bytecodes, more = 0, True
     while more:
         vec = make([functools.partial(Closing, index) for index in range(3)], autoreset=autoreset)

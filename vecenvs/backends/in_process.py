@@ -51,7 +51,6 @@ class LocalTransport(Transport):
         # signal raised in it.
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._worker: Worker | None = None
-        self._stopped = False
         calls = identity.calls
         self._told = rules.told and rules.told.placed()
         with identity.acting(self._told):
@@ -190,7 +189,7 @@ class LocalTransport(Transport):
         return {"transport": "in process", **Load(waiting, self._stepping, resident_bytes()).describe()}
 
     def exit_status(self) -> tuple[bool, int | None]:
-        return self._stopped, None
+        return False, None
 
     def stop(self, grace: float) -> None:
         worker, envs = self._worker, self._envs
@@ -198,4 +197,4 @@ class LocalTransport(Transport):
             worker.close(grace)
         else:
             close_envs(envs, self._first, remote=False)
-        self._worker, self._envs, self._stopped = None, [], True
+        self._worker, self._envs = None, []

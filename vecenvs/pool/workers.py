@@ -228,9 +228,9 @@ class Workers:
 
     def close(self, close_grace: float = CLOSE_GRACE) -> list[RemoteFailure]:
         """Let all workers close their envs at the same time, then end them. Return what envs raised in `close`."""
-        self._closed = True
+        ended, self._closed = self._closed, True
         try:
-            failures = self._close_envs(close_grace)
+            failures = [] if ended else self._close_envs(close_grace)  # else a Ctrl-C has had the workers ended
             self._stop(EXIT_GRACE)
         except BaseException:  # a Ctrl-C: end the workers at once
             self._stop(0.0)

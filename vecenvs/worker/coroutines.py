@@ -21,6 +21,8 @@ from vecenvs.worker.autoreset import Acts, Autoreset
 from vecenvs.worker.env_errors import Unmade
 from vecenvs.worker.outcomes import check_time
 
+_RAISED = (Exception, SystemExit)  # by an env: a cancellation is for its job, which ends with it
+
 # Wrappers which only look at, or change, what goes to the env and comes from it, and so can be given what was awaited.
 _PASSIVE = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)
 _BASES = (gym.ObservationWrapper, gym.ActionWrapper, gym.RewardWrapper)
@@ -61,7 +63,7 @@ class TaskAutoreset(Autoreset):
                 return await self._reset(local, given)
             except (SpaceMismatch, RepeatedEnvError, StateError):
                 raise
-            except (Exception, SystemExit) as exc:
+            except _RAISED as exc:
                 errors.happened(local, "reset", exc)
             tries, seconds = errors.next_try(local)
             await asyncio.sleep(seconds)
@@ -79,7 +81,7 @@ class TaskAutoreset(Autoreset):
         assert self.errors is not None
         try:
             return await self._own_step(local, action)
-        except (Exception, SystemExit) as exc:
+        except _RAISED as exc:
             return self._cut_short(local, self.errors.happened(local, "step", exc))
 
     async def _own_step(self, local: int, action: Any) -> StepResult:
@@ -170,7 +172,7 @@ def begin_close(env: Any) -> Any:
 
 async def close_env(env: Any) -> None:
     """Close an env of coroutines, whatever that raises."""
-    with contextlib.suppress(Exception, SystemExit):  # the env is broken: that it cannot be closed is no news
+    with contextlib.suppress(*_RAISED):  # the env is broken: that it cannot be closed is no news
         if inspect.isawaitable(closing := begin_close(env)):
             await closing
 
