@@ -93,6 +93,7 @@ class TestCoroutinesOfWorkers(Workers):
     # These envs do not await the gate that they wait for.
     test_close_beside_an_async_reset = None
     test_beside_an_async_reset = None
+    test_a_seed_that_a_row_has_used_which_is_not_taken_yet = None
     test_many_slow_envs_in_one_worker = None  # they keep the event loop from all of them, for longer than the limit
 
     matrix = "coroutines of workers"

@@ -49,7 +49,7 @@ class Job:
             env=clean | {"PYTHONPATH": str(ROOT), TOKEN: self.token} | environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            bufsize=0,  # else lines that came with the one which `wait_for_line` waits for would be in no output
             start_new_session=True,
         )
         self.output = ""
@@ -71,15 +71,15 @@ class Job:
         assert self.process.stdout is not None
         printed = []
         for each in self.process.stdout:
-            printed.append(each)
-            if each == line + "\n":
+            printed.append(each.decode())
+            if printed[-1] == line + "\n":
                 return
         pytest.fail(f"no {line!r}: {printed}")
 
     def finish(self, timeout: float = 60.0) -> str:
         """Wait for the end; give what it printed. AssertionError if it hangs."""
         try:
-            self.output, _ = self.process.communicate(timeout=timeout)
+            self.output = self.process.communicate(timeout=timeout)[0].decode()
         except subprocess.TimeoutExpired:
             raise AssertionError(f"hangs: {self.pids()}\n{self.end()}") from None
         return self.output
@@ -90,8 +90,7 @@ class Job:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        output, _ = self.process.communicate()
-        return output
+        return self.process.communicate()[0].decode()
 
 
 @contextmanager

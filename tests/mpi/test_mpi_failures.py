@@ -108,7 +108,7 @@ def test_a_program_in_which_every_rank_learns() -> None:
     """Without --spmd its first collective call waits for ranks that run no script, and one of these says so."""
     with job(launched("openmpi", 3, "-c", "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()")) as running:
         assert running.process.stdout is not None
-        line = running.process.stdout.readline()
+        line = running.process.stdout.readline().decode()
         running.process.terminate()
         rest = running.finish()
     assert "A program in which every rank learns needs --spmd" in line

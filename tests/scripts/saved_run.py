@@ -74,11 +74,12 @@ def run(folder: Path, engine: str, steps: int) -> str:
             ]
             rows = hashlib.sha256(pickle.dumps((rows, obs, rewards, dones, repr(told)))).hexdigest()
             at += 1
-            if at % EVERY == 0 or signals:
+            preempted = bool(signals)
+            if at % EVERY == 0 or preempted:
                 save(vec, path, extra=(at, rng, rows, obs))
             sys.stdout.write(f"{at}\n")
             sys.stdout.flush()
-            if signals:
+            if preempted:
                 return "preempted"
             if engine != "mpi":
                 sys.stdin.readline()
