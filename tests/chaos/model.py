@@ -70,6 +70,7 @@ class Due(NamedTuple):
     terminated: bool = False
     truncated: bool = False
     start: bool = False
+    resets: bool = False  # a step after an episode's end (next_step)
     unsure: bool = False  # whether the seed may be any: derived, of an env that replaces another
     held: tuple[int, int] = (MISSING, MISSING)  # what a reset gets
     kept: tuple[int, int] = (MISSING, MISSING)  # what waited for a reset when the command was given
@@ -208,7 +209,7 @@ class State(NamedTuple):
 
     def given_reset(self, command: str, held: tuple[int, int]) -> State:
         """Return the state after a reset was sent, or a step that resets (next_step)."""
-        due = Due("first", command, held=held, kept=self.held, before=self.known)
+        due = Due("first", command, held=held, kept=self.held, before=self.known, resets=command == "step")
         after = self._replace(held=held)._begin(due)
         # What waited for the reset waits on if that fails, but not what was given to it.
         fails = self.fault == "raise" and self.option_name not in RENEWING
@@ -310,20 +311,21 @@ class State(NamedTuple):
         if due is None:
             if not self.begun:
                 return [fresh._replace(phase="new")]
-            found = [fresh._replace(phase="lost")]
-            if self.phase in ("first", "over", "failed"):
-                found.append(fresh._replace(phase=self.phase))
-            if self.together:  # with another env of its batched env
-                found.append(fresh._replace(phase="failed"))
-            return found
+            phases = {"first": ["first"], "over": ["over"], "failed": ["lost", "failed"]}.get(self.phase, ["lost"])
+            if self.phase == "failed":  # in a reset after an episode's end, perhaps
+                phases += {"next_step": ["first"], "disabled": ["over"]}.get(self.mode, [])
+            if self.together:  # with another env of its batched env, with which it may have to begin
+                phases += ["lost", "failed"]
+            return [fresh._replace(phase=phase) for phase in phases]
         found = []
         if due.kind != "death" and due._replace(next=(0, 0), then_lost=True) != due:
             found.append(self._replace(due=due._replace(next=(0, 0), then_lost=True)))
         again = fresh._replace(held=due.kept)
         if due.command == "step" and (self.begun or due.kind != "error"):
-            lost = again._replace(phase="lost")
-            found.append(lost._lose(Due("row", "step", due.action, held=due.kept, kept=due.kept)))
-            if due.start:  # of an episode's first row by a step (next_step)
+            if not due.resets or self.together:
+                lost = again._replace(phase="lost")
+                found.append(lost._lose(Due("row", "step", due.action, held=due.kept, kept=due.kept)))
+            if due.resets or due.start or (self.phase == "failed" and self.mode == "next_step"):
                 found.append(again.given_reset("step", due.held))
         error = due._replace(kind="error", ended=False)
         if self.together or (due.command == "step" and due.kind == "error"):

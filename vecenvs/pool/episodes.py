@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.batch_columns import FIRST, Allocator, BatchColumns
+from vecenvs.batch.batch_columns import DONE, FIRST, Allocator, BatchColumns
 from vecenvs.batch.columns import SpaceColumns
 from vecenvs.batch.info_batches import Columns, info_of
 from vecenvs.batch.lazy_infos import LazyResetInfos
@@ -33,6 +33,7 @@ class Episodes:
         self._root = root  # with `episode_seeds`: slot i has the root seed root + i until it is given a seed
         self._streams: dict[int, SeedStream] = {}  # each slot's episode, as far as rows have told
         self._last_rows: SpaceColumns | None = None
+        self._ended: NDArray[np.bool_] = np.zeros(batch.n, bool)  # whether that row was its episode's last one
         self._begun_before: set[int] = set()  # slots whose next first row is of a reset before `hold`
         self._held: tuple[dict[int, Any], dict[int, Any]] = ({}, {})  # seeds and options for each slot's next reset
         self._given: dict[int, Any] | None = None  # options of resets under way, if they are recorded
@@ -157,14 +158,16 @@ class Episodes:
         if self._last_rows is not None:
             for last, column in zip(self._last_rows.arrays, self._batch.observations.arrays, strict=True):
                 last[slots] = column[slots]
+            self._ended[slots] = self._waits_for_reset(slots)
 
     def first_commands(
         self, worker: int, ready: Collection[int], restarts: int, handed: LastStep | None = None
     ) -> list[tuple[Command, Any]]:
         """Return the first commands of a worker that replaces another, in the `restarts`-th replacement.
 
-        Envs that were in an episode go through `EnvShard.resume`, with their last returned row and a new seed. Those of
-        `ready` have a row that has not been returned. `handed` is the last step of a worker's only env, which retired.
+        Envs that have begun an episode go through `EnvShard.resume`, with their last returned row and a new seed. Those
+        of `ready` have a row that has not been returned. `handed` is the last step of a worker's only env, which
+        retired.
         """
         shard = self._shards[worker]
         columns = self._batch.observations
@@ -177,14 +180,21 @@ class Episodes:
             stream = self._stream(slot) if seed is None else SeedStream(seed, -1)
             return self._next_seed(slot, restarts) if self._root is None else stream.after(1 + (slot in first_rows))
 
-        begun = {
-            slot: (handed or LastStep((columns if slot in ready else last).row(slot)), goes_on(slot))
-            for slot in shard
-            if self.reset_infos[slot] or slot in ready
-        }
+        def last_step(slot: int) -> LastStep:
+            if slot in ready:
+                return LastStep(columns.row(slot), returned=bool(self._waits_for_reset(slot)))
+            return LastStep(last.row(slot), returned=bool(self._ended[slot]))
+
+        slots = [slot for slot in shard if self.reset_infos[slot] or slot in ready]
+        begun = {slot: (handed or last_step(slot), goes_on(slot)) for slot in slots}
         held = tuple({s: given[s] for s in shard if s in given and s not in used} for given in self._held)
         prepared: list[tuple[Command, Any]] = [(Command.PREPARE, held)] if any(held) else []
         return [(Command.RESUME, (begun, self._infos.forms(worker))), *prepared]
+
+    def _waits_for_reset(self, slots: Sequence[int] | slice | int) -> Any:
+        """Tell of the rows in the columns which end an episode, without the next one's first observation."""
+        flags = self._batch.flags[slots]
+        return ((flags & DONE) != 0) & ((flags & FIRST) == 0)
 
     def _with_first_rows(self, slots: Iterable[int]) -> set[int]:
         return {slot for slot in slots if self._batch.flags[slot] & FIRST}

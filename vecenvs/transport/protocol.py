@@ -153,7 +153,8 @@ class RowsBody(NamedTuple):
 class LastStep(NamedTuple):
     """What a step has returned that ended an episode: by default that of an episode which is lost with its worker.
 
-    `attrs` are the values of the info channel after it, for a worker whose env has not stepped.
+    `attrs` are the values of the info channel after it, for a worker whose env has not stepped. With `returned` an
+    episode's last row was returned before, and no other one has begun.
     """
 
     obs: Any
@@ -162,6 +163,7 @@ class LastStep(NamedTuple):
     truncated: Any = True
     info: dict[str, Any] = {"worker_restarted": True}  # noqa: RUF012  never changed
     attrs: list[Any] | None = None
+    returned: bool = False
 
 
 class ShardSpec(NamedTuple):

@@ -160,13 +160,15 @@ class Autoreset:
         self.acts[local] = partial(_refuse, self._first + local, why, remedy)
 
     def resume(self, lost: dict[int, tuple[LastStep, Any]]) -> None:
-        """Take over slots whose episodes ended with another worker: their next step returns a last row.
+        """Take over slots whose episodes ended with another worker: their next step returns a last row, if none has.
 
         With it comes the next episode's seed, or its SeedStream if all are seeded.
         """
         for slot, (last, seed) in lost.items():
-            *row, attrs = last
+            *row, attrs, returned = last
             self.acts[slot - self._first] = partial(_lost_step, tuple(row))
+            if returned:
+                self.set_phase(slot - self._first, ENDED)
             if attrs is not None and self._reader is not None:
                 self._reader.give(slot - self._first, attrs)
             if self.seeds is None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import pytest
+from gymnasium.vector import AutoresetMode
 
 from vecenvs.batched import Batched
-from vecenvs.errors import StepTimeout, WorkerDied
+from vecenvs.errors import EnvError, StepTimeout, WorkerDied
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import DyingEnv, GatedEnv, counting_fns
 from vecenvs.testing.envs.batches import KINDS, ArrayBatch, batched_fns
@@ -28,6 +29,13 @@ class OneSeedBatch(ArrayBatch):
             raise TypeError("a seed is an int")
         self.seed = seed
         return super().reset(seed, options)
+
+
+class NextStepBatch(ArrayBatch):
+    """A batched env that begins episodes in the next step, and cannot reset some of its envs."""
+
+    mode = AutoresetMode.NEXT_STEP
+    metadata: ClassVar = {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
 
 class WordyEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -109,6 +117,45 @@ class BatchedWorkerConformance(Conformance):
         (seed,) = vec.get_attr("seed", [0])
         assert type(seed) is int
         assert seed != 7
+
+    @pytest.mark.parametrize("kind", ["next_step", "without masks", "disabled"])
+    @pytest.mark.parametrize("both", [False, True])
+    def test_a_batch_that_is_restarted_after_a_last_row(
+        self, make: Make, kind: str, both: bool, tmp_path: Path
+    ) -> None:
+        """What has ended is not lost, but for envs that cannot be reset while the others' lost episodes end."""
+        mode = "disabled" if kind == "disabled" else "next_step"  # in which the step dies that begins an episode
+        where = "never" if kind == "disabled" else "reset"
+        dying = functools.partial(DyingEnv, 0, where, 2, length=2, lives_file=tmp_path / "lives")
+        singles: list[EnvFn] = [dying, *counting_fns(2, length=2 if both else 50)[1:]]
+        kinds = {**KINDS, "without masks": (mode, NextStepBatch)}
+        one = Batched(functools.partial(kinds[kind][1], singles), 2)
+        vec = make([one, *counting_fns(3)[2:]], autoreset=mode, on_failure="restart")
+        vec.reset(seed=0)
+        vec.step([0] * 3)
+        assert vec.step([0] * 3)[2][:2].tolist() == [True, both]
+        if kind == "disabled":
+            with pytest.raises(WorkerDied):
+                vec.env_method("exit_now", indices=[0])
+            with pytest.raises(EnvError, match=r"reset\(\[0"):
+                vec.step([0] * 3)
+            vec.reset([0, 1] if both else [0])
+        lost, t, active = [], [], []
+        for _ in range(1 if kind == "disabled" else 3):
+            obs, *_, infos = vec.step([0] * 3)
+            lost.append([info.get("worker_restarted", False) for info in infos[:2]])
+            t.append([None if gone else at for gone, at in zip(lost[-1], obs[:2, 2].tolist(), strict=True)])
+            active.append(vec.active[:2].tolist())
+        known = {
+            ("next_step", True): [[0, 0], [1, 1], [2, 2]],
+            ("next_step", False): [[0, None], [0, 0], [1, 1]],  # env 0 repeats its first row
+            ("without masks", True): [[0, 0], [1, 1], [2, 2]],
+            ("without masks", False): [[None, None], [0, 0], [1, 1]],
+            ("disabled", True): [[1, 1]],
+            ("disabled", False): [[0, None]],
+        }
+        assert t == known[kind, both]
+        assert active == [[at != 0 for at in row] for row in t]
 
     @pytest.mark.parametrize("kind", ["by_masks", "next_step", "disabled"])
     def test_a_part_of_a_restarted_batch_that_is_reset(self, make: Make, kind: str) -> None:

@@ -104,6 +104,42 @@ class RestartConformance(Conformance):
         assert [seeds[-1] for seeds in vec.get_attr("seeds")] == [5, 6, 7, 8]
 
     @PROMPT
+    @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
+    @pytest.mark.parametrize("partial", [False, True])
+    def test_a_death_after_the_last_row(self, make: Make, mode: str, partial: bool) -> None:
+        """An episode ends once: where its last row was returned, the next row is the first one of another episode."""
+        dying = functools.partial(DyingEnv, 0, "never", length=2)
+        vec = make([dying, *counting_fns(4, length=50)[1:]], autoreset=mode, on_failure="restart")
+
+        def row() -> tuple[list[int], float, bool, dict[str, Any]]:
+            """Step, and return the row of env 0."""
+            if not partial:
+                obs, rewards, dones, infos = vec.step([0] * 4)
+                return obs[0].tolist(), rewards[0], dones[0], infos[0]
+            vec.send([0], [0])
+            batch = vec.recv(1)
+            return batch.obs[0].tolist(), batch.rewards[0], batch.dones[0], batch.infos[0]
+
+        vec.reset(seed=3)
+        assert [row()[2] for _ in range(2)] == [False, True]
+        with pytest.raises(WorkerDied):
+            vec.env_method("exit_now", indices=[0])
+        if mode == "next_step":
+            obs, reward, done, info = row()
+            assert (obs, reward, done) == ([0, 1, 0], 0.0, False)
+            assert info.get("episode_start")
+            assert not info.get("worker_restarted")
+        elif mode == "disabled":
+            with pytest.raises(EnvError, match=r"reset\(\[0\]\)"):
+                row()
+            assert vec.reset()[0].tolist() == [0, 1, 0]
+        else:  # its next episode had begun, and is lost
+            _, _, done, info = row()
+            assert (done, info.get("worker_restarted")) == (True, True)
+        assert [row()[2] for _ in range(2)] == [False, True]
+        assert vec.stats()["restarts"] == 1
+
+    @PROMPT
     def test_infos_of_numbers(self, make: Make, tmp_path: Path) -> None:
         """The new worker opens their columns anew."""
         vec = make(dying_fns(at=5, lives_file=tmp_path / "lives"), on_failure="restart")

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from vecenvs.errors import EnvError, NotSteppingError
+from vecenvs.errors import EnvError, NotSteppingError, WorkerDied
 from vecenvs.testing.envs.counting import pid_of
 from vecenvs.testing.envs.sized import FORMS, KIB, LARGE, NEAR, Rows, SizedEnv, filled
-from vecenvs.testing.ledger import Ledger
+from vecenvs.testing.ledger import Due, Ledger
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.deaths import PROMPT, wait_for_the_end
 from vecenvs.testing.suite.schedules import Player
@@ -148,6 +148,11 @@ def take(ledger: Ledger, vec: VecEnv) -> None:
     batch = vec.recv(timeout=30.0)
     for j, i in enumerate(batch.indices.tolist()):
         slot, info = ledger.slots[i], batch.infos[j]
+        if slot.mode == "next_step" and slot.due is not None and slot.due.step is None:  # the first row after an end
+            with contextlib.suppress(WorkerDied):
+                (place,) = vec.get_attr("place", [i])
+                if place.episode == 1:  # of a new env
+                    slot.place, slot.due = place, Due(place)
         if not info.get("worker_restarted") and slot.place.life > 0:
             ledger.check(i, batch.obs, j, batch.rewards[j], batch.terminated[j], batch.truncated[j], info)
             if slot.auto:  # which a death may replace

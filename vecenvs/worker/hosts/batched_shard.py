@@ -132,17 +132,15 @@ class BatchedShard:
             self._flags[:] = 0
             if self._refused.any():
                 return self._refuse()
-            if self._lost:
-                return self._end_lost_episodes()
-            if self._begun_next.any():
-                return self._begin_after_loss()
+            if self._lost or self._begun_next.any():
+                return self._turn_over()
             self._needs_check, self._fresh = False, {}
         writer = self._writer
         try:
             obs, rewards, terminated, truncated, infos = run(self._host.step, writer.actions())
         except ENV_ERRORS as exc:
             self._lose(np.ones(len(self.all), bool), "step", exc)
-            return self._end_lost_episodes()
+            return self._turn_over()
         self._parts = writer.parts(obs)
         began = self._ended if self._mode == "next_step" else _NONE
         mark = 0 if self._mode == "same_step" else LAST
@@ -188,49 +186,55 @@ class BatchedShard:
     def _mask_of(self, rows: RowIndex) -> Mask:
         return mask_of(rows, len(self.all))
 
-    def _end_lost_episodes(self) -> RowsBody:
-        """Return truncated rows for episodes that were lost with another worker; begin the next ones in same_step.
+    def _turn_over(self) -> RowsBody:
+        """Return the rows of a step that only ends lost episodes, truncated, and begins those that follow such ends.
 
-        Envs that have been reset since then cannot be stepped without these: they repeat their first rows.
+        In same_step both come in one row. Other envs, which cannot be stepped without these, repeat their first rows.
         """
+        if self._begun_next.any():
+            self._fresh = merge_disjoint(self._fresh, self._reset(began := self._begun_next))
+            self._fresh = merge_disjoint(self._fresh, self._attributes.store_first(began))
         lost, self._lost = self._lost, {}
-        ended = self._mask_of(rows := np.array(sorted(lost)))
+        ended = self._mask_of(rows := np.array(sorted(lost), np.int64))
         self._rewards[:], self.flags.some = 0.0, True
         self._flags[:] = np.where(ended, np.uint8(TRUNCATED), np.uint8(FIRST))
-        infos = {**self._fresh, **self._attributes.store(self._attributes.read_new())}
-        infos[self._loss[0]] = InfoColumn(rows, [self._loss[1]] * len(rows))
-        self._writer.keep_final([lost[row] for row in rows.tolist()], rows, infos)
-        resets = self._fresh
+        infos, resets = {**self._fresh, **self._attributes.store(self._attributes.read_new())}, self._fresh
+        if lost:
+            infos[self._loss[0]] = InfoColumn(rows, [self._loss[1]] * len(rows))
+            self._writer.keep_final([lost[row] for row in rows.tolist()], rows, infos)
         if self._mode == "same_step":
             resets = merge_disjoint(resets, {**self._reset(ended), **self._attributes.store_first(ended)})
             self._flags[rows] |= FIRST
-        else:
-            for row in rows.tolist():
-                self._batch.observations.store_row(self.first + row, lost[row])
-            if self._mode == "next_step":
-                self._begun_next = ended
-            else:
-                self._refused, self._why = ended, ENDED
-        return RowsBody([], columns=(infos, resets))
-
-    def _begin_after_loss(self) -> RowsBody:
-        """Return the first rows of the episodes after lost ones, in next_step mode."""
-        began = self._begun_next
-        infos = self._reset(began)
-        resets = merge_disjoint(self._fresh, {**infos, **self._attributes.store_first(began)})
-        infos = {**merge_disjoint(self._fresh, infos), **self._attributes.store(self._attributes.read())}
-        self._rewards[:], self._flags[:], self.flags.some = 0.0, FIRST, True
+            return RowsBody([], columns=(infos, resets))
+        for row in rows.tolist():
+            self._batch.observations.store_row(self.first + row, lost[row])
+        if self._mode == "next_step":
+            self._begun_next = ended
+        elif lost:
+            self._refused, self._why = ended, ENDED
         return RowsBody([], columns=(infos, resets))
 
     # Resets
 
     def resume(self, lost: dict[int, tuple[LastStep, Any]]) -> None:
         """Take over slots whose episodes ended with another worker: see `Autoreset.resume`."""
-        self._needs_check, self._loss = True, ("worker_restarted", True)
-        for slot, (last, seed) in lost.items():
-            self._lost[slot - self.first] = last.obs
-            self._refused[slot - self.first] = False
+        self._loss = "worker_restarted", True
+        ended = [slot - self.first for slot, (last, _) in lost.items() if last.returned]
+        self._end({slot - self.first: last.obs for slot, (last, _) in lost.items()}, np.array(ended, np.int64))
+        for slot, (_, seed) in lost.items():
             self._resets.resume(slot - self.first, seed)
+
+    def _end(self, last: dict[int, Any], ended: RowIndex) -> None:
+        """End the episodes of envs whose last observations are given. Rows have told the end of those of `ended`."""
+        if self._mode == "next_step" and len(ended) < len(last) and not self._host.takes_masks:
+            ended = _NONE  # not to be reset without the others: they wait for another row, which tells it once more
+        waits = self._mask_of(ended)
+        self._lost = {**{env: obs for env, obs in last.items() if not waits[env]}, **self._lost}
+        self._refused[[*last]], self._needs_check = False, True
+        if self._mode == "next_step":
+            self._begun_next |= waits
+        elif len(ended):
+            self._refused, self._why = self._refused | waits, ENDED
 
     def state_of(self, local: int, verify: bool) -> EnvState:
         """Return the state of an env, if the host has states."""
@@ -311,8 +315,10 @@ class BatchedShard:
         """Let an exception of the host end the episodes of these envs. Raise it if that is not what it does."""
         self._loss = ERROR, self._failures.counted(doing, exc)
         rows = self._batch.observations
-        self._lost.update((env, rows.row(self.first + env)) for env in np.flatnonzero(whose).tolist())
-        self._ended, self._needs_check = self._ended[~whose[self._ended]], True
+        last = {env: rows.row(self.first + env) for env in np.flatnonzero(whose).tolist()}
+        ended = whose[self._ended]
+        self._end(last, self._ended[ended] if self._mode == "next_step" else _NONE)
+        self._ended = self._ended[~ended]
 
     def _lose_others(self, some: Mask, exc: BaseException) -> None:
         """Let an exception of the reset of `some` envs end the episodes of the others."""
