@@ -96,6 +96,8 @@ FAULTS = [
         "least = 1",
         "tests/test_shards.py",
     ),
+    Fault("pool/episodes.py", "            self._ended[slots] = self._waits_for_reset(slots)\n", "", DEATHS),
+    Fault("pool/episodes.py", "((flags & DONE) != 0) & ((flags & FIRST) == 0)", "(flags & DONE) != 0", DEATHS),
     Fault("pool/hosts.py", "len(part.slots) < len(host)", "len(part.slots) < 1", BATCHED),
     Fault("pool/pool_base.py", "                self._step_results.keep_rows = True\n", "", DEATHS),
     Fault("pool/pool_vec_env.py", "extras, subset.array.copy())", "extras, subset.array)", RULES),
@@ -163,6 +165,12 @@ FAULTS = [
         "        threads.begin([Job(local, partial(self._close, local), lambda *_: None) for local in left])\n",
         "",
         f"tests/test_async_resets.py; {CONTRACT} -k 'async or close or Lifecycle'",
+    ),
+    Fault(
+        "worker/hosts/batched_shard.py",
+        "        if self._begun_next.any():\n            self._fresh",
+        "        if False:\n            self._fresh",
+        DEATHS,
     ),
     Fault(
         "worker/hosts/batched_host.py", 'getattr(env, f"single_{which}", None)', "getattr(env, which, None)", BATCHED
