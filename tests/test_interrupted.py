@@ -143,3 +143,41 @@ def test_close_goes_on_where_it_was_cut_off(make: Any, autoreset: str) -> None:
         assert closed == own, bytecodes
         bytecodes += 1
     assert bytecodes > 20
+
+
+class Ending(Numbered):
+    """Each step ends an episode."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, _, _, info = super().step(action)
+        return obs, reward, True, False, info
+
+
+@pytest.mark.parametrize(
+    "make", [DummyVecEnv, functools.partial(SubprocVecEnv, num_workers=1, caller_steps=True)], ids=["dummy", "caller"]
+)
+def test_first_rows_of_async_resets_come_once(make: Any) -> None:
+    """A first row, or an error in its place, comes for each env, wherever the call that asks for it is cut off."""
+    files = {str(ROOT / "worker" / part) for part in ("async_resets.py", "worker.py")}
+    bytecodes, more = 0, True
+    while more:
+        with make([functools.partial(Ending, index) for index in range(2)], autoreset="async") as vec:
+            vec.reset()
+            vec.send([0, 0])
+            assert vec.recv(2).dones.all()
+            came: list[tuple[int, Any]] = []
+
+            def take(timeout: float | None = 20.0, vec: Any = vec, came: Any = came) -> None:
+                batch = vec.recv(timeout=timeout)
+                came += zip(batch.indices.tolist(), batch.obs[:, 0].tolist(), strict=True)
+
+            more = interrupted(take, bytecodes, files)
+            with contextlib.suppress(vecenvs.NotSteppingError):
+                while True:
+                    try:
+                        take()
+                    except EnvError as error:  # that the reset was cut off
+                        came.append((error.index, error.index * 10_000 + 200))
+            assert sorted(came) == [(0, 200), (1, 10_200)], bytecodes
+        bytecodes += 1
+    assert bytecodes > 10

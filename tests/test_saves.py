@@ -180,18 +180,32 @@ def test_another_vec_env(other: Any, message: str, path: Path) -> None:
         wrong.reset()
 
 
-def test_episodes_that_are_replayed(path: Path) -> None:
-    def make() -> vecenvs.VecEnv:
-        return vecenvs.DummyVecEnv([OpaqueEnv] * 3, episode_seeds=True)
+@pytest.mark.parametrize("files", [False, True])
+def test_episodes_that_are_replayed(files: bool, path: Path, tmp_path: Path) -> None:
+    """A save, or a load, keeps no episode from the next save."""
 
-    with make() as vec, make() as other:
+    def make(name: str) -> vecenvs.VecEnv:
+        fns: list[Any] = [OpaqueEnv] * 3
+        if files:
+            fns = [partial(_monitored, OpaqueEnv, tmp_path / f"{name}{slot}") for slot in range(3)]
+        return vecenvs.DummyVecEnv(fns, episode_seeds=True)
+
+    with make("a") as vec, make("b") as other:
         vec.reset(seed=4)
         for _ in range(25):
             vec.step([1, 2, 3])
-        save(vec, path)
-        load(other, path)
+        for _ in range(2):
+            save(vec, path)
+            load(other, path)
+            save(other, path)
+            for _ in range(2):
+                assert_same(other.step([3, 2, 1])[:3], vec.step([3, 2, 1])[:3], "rows")
         for _ in range(25):
             assert_same(other.step([3, 2, 1])[:3], vec.step([3, 2, 1])[:3], "rows")
+
+
+def _monitored(make: Any, file: Path) -> Any:
+    return vecenvs.Monitor(make(), file, override_existing=False)
 
 
 def test_several_agents(path: Path) -> None:

@@ -17,6 +17,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from vecenvs.arguments import parse_json
+from vecenvs.worker.process import HeldSignals
 
 HEADER = "header"
 _OLD_HEADER = "settings"  # of VecNormalize in version 0.1.0
@@ -53,7 +54,8 @@ def write(
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
             for name, array in itertools.chain([(HEADER, np.frombuffer(text.encode(), np.uint8))], arrays):
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                # Held, as an archive with an open member raises where it is closed.
+                with HeldSignals(), archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                     npy.write_array(file, np.asarray(array), version=(1, 0), allow_pickle=False)
         os.replace(part, path)
     finally:

@@ -173,4 +173,5 @@ def cut_files(env: Any, lengths: dict[str, int]) -> None:
         writer.cut(lengths.get(writer.path))
 
 
-READS = frozenset({get_attr, has_attr, env_is_wrapped, render, mark_as_reset})  # they change no env
+# What changes nothing on which an env's steps depend.
+READS = frozenset({get_attr, has_attr, env_is_wrapped, render, mark_as_reset, file_lengths, cut_files})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import signal
 import threading
 from typing import Any, ClassVar
 
@@ -335,9 +337,6 @@ def test_a_worker_that_dies() -> None:
         vec.reset()
         alive = [vec.acts[name][0].copy() for name in vec.groups]
         vec.step(zeros(vec))
-        import os
-        import signal
-
         os.kill(vec.stats()["workers"][0]["pid"], signal.SIGKILL)
         for _ in range(30):
             _, rewards, dones, infos = vec.step(zeros(vec))
@@ -381,3 +380,104 @@ def test_an_agent_that_is_terminated_and_truncated_has_both_flags(backend: str, 
         vec.step({"agents": np.zeros((2, 2), int)})
         assert vec.terminated["agents"].tolist() == [[True, True]] * 2
         assert vec.truncated["agents"].tolist() == [[True, False]] * 2
+
+
+class OneGoes(BothWays):
+    """After one step b has ended, and a alone goes on; there are masks in infos at odd steps."""
+
+    boom = False
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.t = 0
+        return super().reset(seed, options)
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        if self.boom:
+            self.boom = False
+            raise ValueError("boom")
+        now, self.agents = self.agents, ["a"]
+        self.t += 1
+        infos = {agent: {"action_mask": np.array([1, 0], np.int8)} if self.t % 2 else {} for agent in now}
+        ends, no = {agent: agent == "b" for agent in now}, dict.fromkeys(now, False)
+        return {agent: np.full(1, self.t, np.float32) for agent in now}, dict.fromkeys(now, 1.0), ends, no, infos
+
+
+@pytest.mark.parametrize("how", ["restart", "reset"])
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
+def test_an_agent_that_has_ended_has_no_part_in_the_row_of_an_error(how: str, autoreset: str) -> None:
+    policies = {"on_failure": "restart", "on_error": "reset", "num_workers": 1}
+    with make_multi_agent(OneGoes, 1, autoreset=autoreset, backend="subproc", **policies) as vec:
+        vec.reset()
+        actions = np.zeros((1, 2), int)
+        vec.step(actions)
+        if how == "restart":
+            os.kill(vec.stats()["workers"][0]["pid"], signal.SIGKILL)
+        else:
+            vec.set_attr("boom", True)
+        obs, _, dones, infos = vec.step(actions)
+        assert dones.tolist() == [True]
+        assert infos[0]["terminal_observation"]["agents"].tolist() == [[1.0], [0.0]]
+        assert vec.truncated["agents"].tolist() == [[True, False]]
+        assert vec.moved["agents"].tolist() == [[True, False]]
+        if autoreset == "same_step":
+            assert vec.started["agents"].tolist() == [[True, True]]
+        else:
+            assert vec.present["agents"].tolist() == [[True, False]]
+            assert obs["agents"].tolist() == [[[1.0], [0.0]]]
+
+
+def test_masks_of_some_rows_alone() -> None:
+    """Where no info of these rows has one, all is possible."""
+    with make_multi_agent(OneGoes, 2, backend="dummy") as vec:
+        vec.reset()
+        assert vec.action_mask is None
+        for expected in ([1, 0], [1, 1], [1, 0]):
+            vec.step(np.zeros((2, 2), int))
+            assert vec.action_mask is not None
+            assert vec.action_mask["agents"][:, 0].tolist() == [expected] * 2
+        vec.send(np.zeros((2, 2), int))
+        batch = vec.recv(2)
+        assert batch.action_mask is not None
+        assert batch.action_mask["agents"].tolist() == [[[1, 1]] * 2] * 2
+        assert batch.moved["agents"].tolist() == [[True, False]] * 2
+
+
+class Late:
+    """In RLlib's form: b has its first row at the first step, on which the episode may end."""
+
+    render_mode, possible_agents = None, ("a", "b")
+    metadata: ClassVar[dict[str, Any]] = {}
+    observation_spaces: ClassVar = {agent: spaces.Box(-9, 9, (1,)) for agent in "ab"}
+    action_spaces: ClassVar = {agent: spaces.Discrete(3) for agent in "ab"}
+
+    def __init__(self, length: int) -> None:
+        self.length, self.agents = length, ["a", "b"]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.t = 0
+        return {"a": np.zeros(1, np.float32)}, {}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        self.t += 1
+        obs = {agent: np.ones(1, np.float32) for agent in "ab"}
+        return obs, {"a": 1.0}, {"__all__": self.t == self.length}, {"__all__": False}, {}
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
+def test_a_first_row_that_is_the_last_one(autoreset: str) -> None:
+    for length in (2, 1):
+        with make_multi_agent(functools.partial(Late, length), 1, autoreset=autoreset, backend="dummy") as vec:
+            vec.reset()
+            vec.step({"agents": np.zeros((1, 2), int)})
+            assert vec.terminated["agents"].tolist() == [[length == 1] * 2]
+            assert vec.moved["agents"].tolist() == [[True, False]]
+            if length == 1 and autoreset == "same_step":  # what follows is the next episode's
+                assert vec.started["agents"].tolist() == [[True, False]]
+            else:
+                assert vec.started["agents"].tolist() == [[False, True]]
+            if autoreset == "disabled" and length == 1:
+                continue
+            vec.step({"agents": np.zeros((1, 2), int)})
+            assert vec.moved["agents"].tolist() == [
+                [True, length == 2] if length == 2 or autoreset == "same_step" else [False, False]
+            ]

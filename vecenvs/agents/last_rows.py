@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from vecenvs.agents.roster import ACTS, ENDED, FLAGS, MASKS, PRESENT, REWARDS, STARTED, TRUNCATED, Roster
 from vecenvs.agents.rows import ByGroup, masks_in_infos
+from vecenvs.batch.info_batches import map_leaves
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.autoreset import ERROR
 from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, TERMINAL
@@ -40,12 +42,13 @@ class LastRows:
         self._alive: NDArray[np.bool_] = np.zeros(shape, bool)  # agents whose part has begun, and not ended
         self._acted: NDArray[np.bool_] = np.zeros(shape, bool)  # agents that act since their last row
         self._masks: ByGroup = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}  # of masks in infos, by group
         self._infos: Any = [{}] * vec.num_envs
 
     def masks_of(self, slots: NDArray[np.int64]) -> ByGroup | None:
         """Return copies of the masks in the last observations of some envs, else in their infos; None without any."""
         own = {name: rows[slots] for name, rows in self._masks.items()}
-        return own or masks_in_infos(self._roster, [self._infos[slot] for slot in slots.tolist()])
+        return own or masks_in_infos(self._roster, [self._infos[slot] for slot in slots.tolist()], self._shapes)
 
     def note_actions(self, slots: Any) -> None:
         """Note that agents of some envs have been given the actions that they wait for."""
@@ -77,32 +80,37 @@ class LastRows:
                 self._acted[slots] &= active[:, None]
             alive = self._alive[slots]
             for j in over:
-                self._end_row(j, flags, rewards, infos[j], alive[j])
+                self._end_row(j, flags, rewards, obs, infos[j], alive[j])
             ended = (flags & ENDED) != 0
             acted = self._acted[slots]
             moved = acted & (ended | ((flags & PRESENT) != 0) & ~dones[:, None])
             self.moved[slots] = moved
             self._acted[slots] = acted & ~moved & ~dones[:, None]
-            self._alive[slots] = alive & ~ended | ((flags & STARTED) != 0)
+            # In same_step an episode's end comes with the starts of the next one.
+            ended &= ~dones[:, None] | (self._vec.autoreset != "same_step")
+            self._alive[slots] = (alive & ~dones[:, None] | ((flags & STARTED) != 0)) & ~ended
         self.flags[slots] = flags
         self.rewards64[slots] = rewards
         self._keep_masks(slots, obs, infos, over if self._vec.autoreset == "same_step" else ())
         return self._roster.by_group(rewards.astype(np.float32))
 
     def _end_row(
-        self, j: int, flags: NDArray[np.uint8], rewards: NDArray[np.float64], info: Any, alive: NDArray[np.bool_]
-    ) -> None:
+        self, j: int, flags: NDArray[np.uint8], rewards: NDArray[np.float64], obs: ByGroup, info: Any,
+        alive: NDArray[np.bool_],
+    ) -> None:  # fmt: skip
         """Put the ends and rewards of the episode that is over into a row, which may show the next one already."""
-        last = info.get(TERMINAL)
+        last, following = info.get(TERMINAL), self._vec.autoreset == "same_step"
         if isinstance(last, dict):
             last_flags, last_rewards = last.pop(FLAGS), last.pop(REWARDS)
             last.pop(MASKS, None)
-        following = flags[j] & _NEXT if self._vec.autoreset == "same_step" else flags[j] & PRESENT
-        if info.get(RESTARTED) or ERROR in info:  # the row that was lost: what its place holds is older
-            flags[j] = np.where(alive, following | TRUNCATED, following)
+        if info.get(RESTARTED) or ERROR in info:  # the row that was lost: what its place holds is the one before
+            for name, part in self._roster.slices.items():  # on which agents may have ended
+                for rows in [last[name]] if following else [last[name], map_leaves(lambda each: each[j], obs[name])]:
+                    map_leaves(partial(_clear, ~alive[part]), rows)
+            flags[j] = (flags[j] & _NEXT if following else flags[j] & PRESENT * alive) | TRUNCATED * alive
             rewards[j] = 0.0
         else:
-            flags[j] = following | last_flags & ENDED
+            flags[j] = flags[j] & (_NEXT if following else PRESENT | STARTED) | last_flags & ENDED
             rewards[j] = last_rewards
 
     def _keep_masks(self, slots: Any, obs: dict[str, Any], infos: Any, begun: Sequence[int]) -> None:
@@ -130,3 +138,7 @@ class LastRows:
     def forget_lives(self, slots: NDArray[np.int64]) -> None:
         """Begin anew with the agents of some envs, whose next rows are the first of an episode."""
         self._acted[slots] = self._alive[slots] = False
+
+
+def _clear(rows: NDArray[np.bool_], leaf: NDArray[Any]) -> None:
+    leaf[rows] = 0

@@ -205,7 +205,7 @@ class MultiAgentVecEnv(AgentRows):
     def action_mask(self) -> ByGroup | None:
         """Which actions are possible, by group, (num_envs, agents, actions), from observations or infos.
 
-        None if the envs have no masks. Agents without one in their info may do anything.
+        None if the envs have no masks, or infos have had none yet. Agents without one in their info may do anything.
         """
         return self._last.masks_of(np.arange(self.num_envs))
 
@@ -310,9 +310,9 @@ class MultiAgentVecEnv(AgentRows):
         self._last.forget_lives(slots[first])
         rewards = self._last.take(slots, batch.obs, dones, batch.infos, batch.active)
         masks = self._last.masks_of(slots)
-        flags = self.flags[slots]
+        flags, moved = self.flags[slots], self.roster.by_group(self._last.moved[slots])
         return MultiAgentBatch(
-            slots, batch.obs, rewards, dones, batch.infos, batch.active, masks, self.roster, flags, batch.latency
+            slots, batch.obs, rewards, dones, batch.infos, batch.active, masks, moved, self.roster, flags, batch.latency
         )
 
     def _actions(self, actions: Any, count: int) -> Any:

@@ -79,6 +79,7 @@ class MultiAgentBatch(AgentRows):
         infos: a sequence of k dicts; "agents" has the infos of the agents by their names.
         active: whether the row is a transition of the env, bool (k,), as in `Batch`.
         action_mask: by group, (k, agents, actions), as `MultiAgentVecEnv.action_mask`; None if the envs have none.
+        moved: whether the row is a transition of the agent: it had acted.
         roster: the agents and their spaces.
         flags: the bits of each agent, uint8 (k, all agents).
         latency: seconds, float32 (k,), as in `Batch`.
@@ -91,6 +92,7 @@ class MultiAgentBatch(AgentRows):
     infos: Any
     active: NDArray[np.bool_]
     action_mask: ByGroup | None
+    moved: Masks
     roster: Roster
     flags: NDArray[np.uint8]
     latency: NDArray[np.float32] | None = None
@@ -99,18 +101,24 @@ class MultiAgentBatch(AgentRows):
         return len(self.indices)
 
 
-def masks_in_infos(roster: Roster, infos: Sequence[dict[str, Any]]) -> ByGroup | None:
-    """Return the "action_mask" of the agents' infos by group, int8 (n, agents, actions); None if no info has one.
+def masks_in_infos(
+    roster: Roster, infos: Sequence[dict[str, Any]], shapes: dict[str, tuple[int, ...]]
+) -> ByGroup | None:
+    """Return the "action_mask" of the agents' infos by group, int8 (n, agents, actions).
 
-    Agents without a mask may do anything: theirs is all ones.
+    Agents without a mask may do anything: theirs is all ones. `shapes` has that of each group's masks, and gets those
+    that come first. None as long as it is empty.
     """
-    found: ByGroup = {}
+    found: ByGroup = {
+        name: np.ones((len(infos), len(roster.groups[name]), *shape), np.int8) for name, shape in shapes.items()
+    }
     for row, info in enumerate(infos):
         for agent, own in info.get(AGENTS, {}).items():
             if "action_mask" in own and agent in roster.places:
                 name, k = roster.places[agent]
                 mask = np.asarray(own["action_mask"])
                 if name not in found:
+                    shapes[name] = mask.shape
                     found[name] = np.ones((len(infos), len(roster.groups[name]), *mask.shape), np.int8)
                 found[name][row, k] = mask
     return found or None

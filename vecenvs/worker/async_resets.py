@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from vecenvs.worker.env_shard import FirstRow
 from vecenvs.worker.env_threads import EnvThreads
 from vecenvs.worker.outcomes import Job, outcome_of
+from vecenvs.worker.process import HeldSignals
 
 Row = TypeVar("Row")
 
@@ -69,12 +70,15 @@ class FirstRows(Generic[Row]):
         self._answer(local)
 
     def _answer(self, local: int) -> None:
-        with self._lock:
-            if local not in self._rows or local not in self._asked:
-                return
-            row, number = self._rows.pop(local), self._asked.pop(local)
-            self.under_way.pop(local, None)
-        self._send(number, local, row)
+        if local not in self._rows or local not in self._asked:
+            return
+        with HeldSignals():  # what is taken out here is sent, or nobody has it
+            with self._lock:
+                if local not in self._rows or local not in self._asked:
+                    return
+                row, number = self._rows.pop(local), self._asked.pop(local)
+                self.under_way.pop(local, None)
+            self._send(number, local, row)
 
 
 class AsyncResets(FirstRows[FirstRow]):

@@ -226,8 +226,8 @@ class BatchedShard:
 
     def _end(self, last: dict[int, Any], ended: RowIndex) -> None:
         """End the episodes of envs whose last observations are given. Rows have told the end of those of `ended`."""
-        if self._mode == "next_step" and len(ended) < len(last) and not self._host.takes_masks:
-            ended = _NONE  # not to be reset without the others: they wait for another row, which tells it once more
+        if self._mode == "next_step" and len(ended) < len(last):
+            ended = _NONE  # they begin with the others, after another row that tells their end
         waits = self._mask_of(ended)
         self._lost = {**{env: obs for env, obs in last.items() if not waits[env]}, **self._lost}
         self._refused[[*last]], self._needs_check = False, True
