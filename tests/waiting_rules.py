@@ -30,6 +30,7 @@ class WaitingRules(
     test_batched_envs_and_wrong_arguments = None
     test_wrong_arguments = None
     test_batched_envs = None
+    test_batched_envs_go_on = None
     test_counts_of_batched_envs = None
     test_tasks_of_batched_envs = None
     test_tasks_and_wrong_arguments = None
