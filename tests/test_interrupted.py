@@ -181,3 +181,46 @@ def test_first_rows_of_async_resets_come_once(make: Any) -> None:
             assert sorted(came) == [(0, 200), (1, 10_200)], bytecodes
         bytecodes += 1
     assert bytecodes > 10
+
+
+def test_each_end_is_told() -> None:
+    """Wherever the call is cut off that returns it; not where `on_episode` is cut off, which has been told then."""
+    files = {str(ROOT / "pool" / part) for part in ("pool_vec_env.py", "step_results.py")}
+    bytecodes, more = 0, True
+    while more:
+        told: list[int] = []
+        tell = functools.partial(_tell, told)
+        with DummyVecEnv([functools.partial(Ending, 0)], on_episode=tell) as vec:
+            vec.reset()
+            more = interrupted(lambda vec=vec: vec.step([0]), bytecodes, files)  # type: ignore[misc]
+            with contextlib.suppress(vecenvs.NotSteppingError, EnvError):
+                vec.step_wait()
+            steps = vec.stats()["steps"]
+            assert told == [100 + number * 100 + 1 for number in range(steps)], bytecodes
+        bytecodes += 1
+    assert bytecodes > 20
+
+
+def test_seeds_are_for_all_envs_or_none() -> None:
+    files = {str(ROOT / "worker" / part) for part in ("worker.py", "autoreset.py")}
+    bytecodes, more = 0, True
+    with DummyVecEnv([functools.partial(Seeded, index) for index in range(3)]) as vec:
+        while more:
+            vec.reset()
+            more = interrupted(lambda: vec.seed(7), bytecodes, files)
+            vec.reset()
+            assert vec.get_attr("seed") in ([None] * 3, [7, 8, 9]), bytecodes
+            bytecodes += 1
+    assert bytecodes > 2
+
+
+def _tell(told: list[int], info: dict[str, Any]) -> None:
+    told.append(info["number"])
+
+
+class Seeded(Numbered):
+    """`seed` is that of the last reset."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.seed = seed
+        return super().reset()

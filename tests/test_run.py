@@ -116,7 +116,7 @@ def test_errors_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["NoSuchEnv-v0"], "NoSuchEnv"),
-        ([f"{__name__}:no_such_env"], "unknown env id 'no_such_env'"),
+        ([f"{__name__}:no_such_env"], "has no 'no_such_env', and registers no env of this id"),
         (["CartPole-v1", "--backend", "no"], "unknown backend 'no'"),
         (["CartPole-v1", "--env-kwargs", '{"no": 1}'], "unexpected keyword argument 'no'"),
         (["CartPole-v1", "--env-kwargs", "no"], "is not a JSON object"),

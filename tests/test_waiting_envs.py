@@ -268,7 +268,7 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         pytest.raises(EnvError, match="concurrency='asyncio'"),
     ):
         vec.reset()
-    with pytest.raises(EnvError, match=r"env 0: the wrapper Repeating calls GateEnv, whose step is a coroutine"):
+    with pytest.raises(EnvError, match=r"env 0: the wrapper Repeating calls GateEnv, whose methods are coroutines"):
         vecenvs.DummyVecEnv([lambda: Repeating(GateEnv(0, gate))], concurrency="asyncio")
     with pytest.raises(ValueError, match="concurrency 'greenlets' is none of asyncio, threads"):
         vecenvs.DummyVecEnv(counting_fns(1), concurrency="greenlets")

@@ -47,7 +47,9 @@ def test_too_many_envs_that_hang_are_not_made_anew(kind: str, tmp_path: Path) ->
         vec.reset()
         with pytest.raises(EnvError):
             vec.step([0] * 4)
-        with pytest.raises(EnvError, match=r"env 1 hangs, as do 1 others of its worker's 4: .* on_failure='restart'"):
+        with pytest.raises(
+            EnvError, match=r"env 1 hangs, and 2 calls of its worker's 4 envs do: .* on_failure='restart'"
+        ):
             vec.reset([1])
         (tmp_path / "1").touch()
         while True:

@@ -31,6 +31,7 @@ class WaitingRules(
     test_wrong_arguments = None
     test_batched_envs = None
     test_batched_envs_go_on = None
+    test_a_batched_env_without_the_pair = None
     test_counts_of_batched_envs = None
     test_tasks_of_batched_envs = None
     test_tasks_and_wrong_arguments = None

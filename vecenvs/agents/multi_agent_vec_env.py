@@ -143,8 +143,9 @@ class MultiAgentVecEnv(AgentRows):
 
     def step_async(self, actions: Any) -> None:
         """Start a step of every env and return at once; see `step`."""
-        self.vec.step_async(self._actions(actions, self.num_envs))
-        self._last.note_actions(slice(None))
+        given = self._actions(actions, self.num_envs)
+        self._last.note_actions(slice(None))  # first: a Ctrl-C may come once they are sent
+        self.vec.step_async(given)
 
     def step_wait(self, timeout: float | None = None) -> tuple[ByGroup, ByGroup, NDArray[np.bool_], Any]:
         """Wait for the rows of the step that `step_async` started; see `step`."""
@@ -158,8 +159,9 @@ class MultiAgentVecEnv(AgentRows):
     def send(self, actions: Any, indices: Indices = None) -> None:
         """Start a step of some envs and return at once; see `VecEnv.send`. Actions are (len(indices), agents, ...)."""
         slots = np.asarray(parse_indices(indices, self.num_envs), np.int64)
-        self.vec.send(self._actions(actions, len(slots)), slots)
+        given = self._actions(actions, len(slots))
         self._last.note_actions(slots)
+        self.vec.send(given, slots)
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
         """Start a reset of some envs and return at once. `recv` returns their rows; see `VecEnv.reset_async`."""

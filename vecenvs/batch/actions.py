@@ -66,7 +66,14 @@ def _parse_leaf(leaf: Leaf, column: Any, n: int) -> Array:
             f"actions{leaf} have shape {given.shape}, but {n} envs take {(n, *leaf.shape)}: "
             "one row per env, each of the action space's shape"
         )
-    return given if given.dtype == leaf.dtype else cast_rows(f"actions{leaf}", given, leaf)
+    if given.dtype == leaf.dtype:
+        return given
+    rows = cast_rows(f"actions{leaf}", given, leaf)
+    try:
+        with np.errstate(over="raise"):
+            return rows.astype(leaf.dtype)
+    except FloatingPointError:
+        raise ValueError(f"actions{leaf} have numbers too large for the space's dtype {leaf.dtype}") from None
 
 
 def _flatten_action(layout: SpaceLayout, action: Any, what: str) -> list[Any]:

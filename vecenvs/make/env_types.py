@@ -60,10 +60,12 @@ def find_source(name: str) -> EnvSpec | Callable[..., Any]:
     """
     try:
         return find_spec(name)
-    except gym.error.Error:
+    except gym.error.Error as error:
         module, colon, attribute = name.partition(":")
-        if not colon or not hasattr(importlib.import_module(module), attribute.partition(".")[0]):
+        if not colon:
             raise
+        if not hasattr(importlib.import_module(module), attribute.partition(".")[0]):
+            raise type(error)(f"{module} has no {attribute!r}, and registers no env of this id") from None
     return find_function(name)
 
 
@@ -76,7 +78,7 @@ def find_function(name: str) -> Callable[..., Any]:
             raise ValueError(f"{module} has no {attribute!r}")
         found = getattr(found, part)
     if not callable(found):
-        raise ValueError(f"it is {found!r}, not a class or function")
+        raise ValueError(f"{name} is {found!r}, not a class or function")
     checked: Callable[..., Any] = found
     return checked
 

@@ -127,7 +127,7 @@ class PoolVecEnv(PoolBase):
         """Call `on_episode` for the episodes that end in a held result: once for each, whatever it raises."""
         ended = self._step_results.ended
         while self._on_episode is not None and ended:
-            self._on_episode(ended.pop(0))
+            next(map(self._on_episode, map(ended.pop, (0,))))  # no Ctrl-C comes in between
 
     # Any subset
 

@@ -123,8 +123,8 @@ def put_awaited(env: Any, slot: int) -> None:
             if not _is_async(env.unwrapped):
                 return  # what it returns will tell
             raise VecEnvError(
-                f"env {slot}: the wrapper {type(inner).__name__} calls {type(env.unwrapped).__name__}, whose step is a "
-                "coroutine, without awaiting it: give it async methods, or do its work in the env or in the caller"
+                f"env {slot}: the wrapper {type(inner).__name__} calls {type(env.unwrapped).__name__}, whose methods "
+                "are coroutines, and does not await them: give it async methods, or do that in the env or in the caller"
             )
         outer, inner = inner, inner.env
     if outer is not None and _is_async(inner):

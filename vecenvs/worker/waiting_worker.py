@@ -172,7 +172,7 @@ class WaitingWorker(Worker):
     def _leave_hanging(self) -> None:
         """End this process, which another one replaces, if too many of its envs hang and there are restarts."""
         if self._remote and self._restarts and self._runner.hanging > self._most_hanging:
-            _log.warning("%d of this worker's envs hang, and cannot be ended: it ends itself", self._runner.hanging)
+            _log.warning("%d calls of this worker's envs hang, and cannot be ended: it ends", self._runner.hanging)
             os._exit(HANGING)
 
     def _with_env(self, local: int, work: Callable[[], Any]) -> Callable[[], Any]:
@@ -184,8 +184,8 @@ class WaitingWorker(Worker):
             envs = self.env_shard.envs
             if self._runner.hanging > self._most_hanging:
                 raise VecEnvError(
-                    f"env {self._first + local} hangs, as do {self._runner.hanging - 1} others of its worker's "
-                    f"{len(envs)}: so many are not made anew. on_failure='restart' replaces such a worker process"
+                    f"env {self._first + local} hangs, and {self._runner.hanging} calls of its worker's {len(envs)} "
+                    "envs do: no more are made anew. Such a worker process is replaced with on_failure='restart'"
                 )
             env = self._remake(local, Unmade(envs[local]))
             check_time()

@@ -40,6 +40,7 @@ from vecenvs.worker.env_errors import EnvErrors, Remake
 from vecenvs.worker.env_shard import BROKEN_OFF, EnvShard, FirstRow
 from vecenvs.worker.env_threads import EnvThreads
 from vecenvs.worker.load import LOAD_EVERY, Load, resident_bytes
+from vecenvs.worker.process import HeldSignals
 from vecenvs.worker.rules import Rules, TimeLimits, WorkShare
 from vecenvs.worker.shard import Shard, make_shard
 
@@ -269,9 +270,10 @@ class Worker:
         self._reply(number, None)
 
     def _on_hold(self, _: int, body: tuple[dict[int, Any], dict[int, Any]]) -> None:
-        for name, values in zip(("seed", "options"), body, strict=True):
-            for slot, value in values.items():
-                self.env_shard.hold(slot - self._first, name, value)
+        with HeldSignals():  # for all envs or none
+            for name, values in zip(("seed", "options"), body, strict=True):
+                for slot, value in values.items():
+                    self.env_shard.hold(slot - self._first, name, value)
 
     def _on_resume(self, number: int, body: tuple[dict[int, tuple[Any, Any]], Sequence[InfoForm]]) -> None:
         lost, forms = body

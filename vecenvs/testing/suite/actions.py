@@ -34,6 +34,7 @@ WRONG_BOX: dict[str, Any] = {
     "complex": np.zeros((4, 2), np.complex64),
     "ragged": [[0.0, 0.0], [0.0], [0.0, 0.0], [0.0, 0.0]],
     "objects": np.array([[object()] * 2] * 4),
+    "beyond float32": np.array([[0.5, 1e39]] * 4),
 }
 
 
