@@ -72,7 +72,7 @@ class TestWorkloads:
             ("CartPol-v1", "CartPol-v1"),
             ("CartPole-v77", "CartPole-v77"),
             ("no_such_module:Env-v0", "no_such_module"),
-            (f"{__name__}:no_such_env", "unknown env id 'no_such_env'"),
+            (f"{__name__}:no_such_env", "has no 'no_such_env'"),
             ("os:name", "not a class or function"),
         ],
     )
