@@ -43,7 +43,7 @@ def test_a_reset_begun_again_after_an_exception_is_carried_out_once() -> None:
         def send(*row: Any, sent: list[Any] = sent) -> None:
             sent.append(row)
 
-        resets = AsyncResets(reset, send, closed.append, env_threads_of())
+        resets = AsyncResets(reset, send, closed.append, env_threads_of(), remote=True)
         more = interrupted(lambda resets=resets: resets.begin(3), bytecodes, FILES)  # type: ignore[misc]
         if bytecodes % 2:  # else the one that asks for the row begins the reset
             resets.begin(3)
@@ -56,7 +56,7 @@ def test_a_reset_begun_again_after_an_exception_is_carried_out_once() -> None:
 
 def test_what_still_runs_at_the_end_closes_its_env_itself() -> None:
     gate, closed = threading.Event(), threading.Event()
-    resets = AsyncResets(lambda _: (gate.wait(20.0), {}), lambda *_: None, lambda _: closed.set(), env_threads_of())
+    resets = AsyncResets(lambda _: (gate.wait(20.0), {}), lambda *_: None, lambda _: closed.set(), env_threads_of(), remote=True)
     resets.begin(0)
     assert resets.leave(0.0) == {0}
     assert not closed.is_set()
@@ -68,7 +68,7 @@ def test_a_reset_that_could_not_begin_is_not_waited_for(monkeypatch: pytest.Monk
     def fail(*_: object) -> int:
         raise RuntimeError("can't start new thread")
 
-    resets = AsyncResets(lambda _: (0, {}), lambda *_: None, lambda _: None, env_threads_of())
+    resets = AsyncResets(lambda _: (0, {}), lambda *_: None, lambda _: None, env_threads_of(), remote=True)
     monkeypatch.setattr(threading, "_start_new_thread", fail)
     with pytest.raises(RuntimeError):
         resets.begin(0)

@@ -43,7 +43,7 @@ BUDGETS = {
     ROOT_FILES: 2_212,
     "batch _native": 2_212,
     "transport": 2_617,
-    "worker": 6_650,
+    "worker": 6_656,
     "state": 1_279,
     "pool": 5_078,
     "backends": 3_935,

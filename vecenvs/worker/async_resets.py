@@ -23,9 +23,13 @@ class FirstRows(Generic[Row]):
 
     `send(number, local, row)` gets the number of that command, the env and its row. `under_way` has the resets whose
     rows were not sent. `begin(local, reset)` begins an env's reset, or that one if an exception has kept it from that.
+    In the caller's process (not `remote`) a handler of a signal may raise, and the program goes on.
     """
 
-    def __init__(self, send: Callable[[int, int, Row], None], begin: Callable[[int, Any], None] | None = None) -> None:
+    def __init__(
+        self, send: Callable[[int, int, Row], None], begin: Callable[[int, Any], None] | None = None, *, remote: bool
+    ) -> None:
+        self._held = contextlib.nullcontext if remote else HeldSignals
         self.under_way: dict[int, Any] = {}
         self._send = send
         self._begin = begin
@@ -72,7 +76,7 @@ class FirstRows(Generic[Row]):
     def _answer(self, local: int) -> None:
         if local not in self._rows or local not in self._asked:
             return
-        with HeldSignals():  # what is taken out here is sent, or nobody has it
+        with self._held():  # what is taken out here is sent, or nobody has it
             with self._lock:
                 if local not in self._rows or local not in self._asked:
                     return
@@ -96,8 +100,10 @@ class AsyncResets(FirstRows[FirstRow]):
         send: Callable[[int, int, FirstRow], None],
         close: Callable[[int], object],
         threads: EnvThreads | None,
+        *,
+        remote: bool,
     ) -> None:
-        super().__init__(send)
+        super().__init__(send, remote=remote)
         self._reset, self._close = reset, close
         self._threads = threads
 

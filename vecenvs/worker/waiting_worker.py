@@ -80,7 +80,7 @@ class WaitingWorker(Worker):
         self._writing = threading.Lock()
         self._ended: deque[tuple[Take, int, Any]] = deque()  # outcomes that have not been written
         # Outcomes of async resets, and their seconds.
-        self._resets = FirstRows(self._write_first, self._begin_reset)
+        self._resets = FirstRows(self._write_first, self._begin_reset, remote=remote)
         runner.flush = self._flush
         if self.env_shard.spares is not None and isinstance(runner, EnvThreads):
             self.env_shard.spares.use_runner(runner)

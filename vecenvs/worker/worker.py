@@ -99,7 +99,7 @@ class Worker:
         self._close_env = partial(_close_env, self.env_shard, first, remote)
         send = partial(_call_method, weakref.WeakMethod(self._send_first_row))
         env_threads = EnvThreads(first, TimeLimits(), WorkShare()) if threads else None
-        resets = AsyncResets(self.env_shard.try_reset, send, self._close_env, env_threads)
+        resets = AsyncResets(self.env_shard.try_reset, send, self._close_env, env_threads, remote=remote)
         self._resets: FirstRows[Any] = resets
         self._leave_resets = resets.leave
         self._lock = threading.RLock()  # threads of async resets send as well, and a signal's handler may come between

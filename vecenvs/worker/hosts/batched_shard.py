@@ -210,7 +210,7 @@ class BatchedShard:
             self._batch.observations.store_row(self.first + row, lost[row])
         if self._mode == "next_step":
             self._begun_next = ended
-        elif lost:
+        else:
             self._refused, self._why = ended, ENDED
         return RowsBody([], columns=(infos, resets))
 
