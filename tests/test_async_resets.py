@@ -56,7 +56,9 @@ def test_a_reset_begun_again_after_an_exception_is_carried_out_once() -> None:
 
 def test_what_still_runs_at_the_end_closes_its_env_itself() -> None:
     gate, closed = threading.Event(), threading.Event()
-    resets = AsyncResets(lambda _: (gate.wait(20.0), {}), lambda *_: None, lambda _: closed.set(), env_threads_of(), remote=True)
+    resets = AsyncResets(
+        lambda _: (gate.wait(20.0), {}), lambda *_: None, lambda _: closed.set(), env_threads_of(), remote=True
+    )
     resets.begin(0)
     assert resets.leave(0.0) == {0}
     assert not closed.is_set()
