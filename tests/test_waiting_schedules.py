@@ -102,7 +102,7 @@ class Model:
         """Compare an error."""
         if self.given == RESET:
             assert self.anew
-            assert "so many are not made anew" in str(error)
+            assert "no more are made anew" in str(error)
         elif isinstance(error.__cause__, StepTimeout):
             assert self.given in (HANGS, HANGS_ANYWAY)
             self.anew |= kind == "threads" or self.given == HANGS_ANYWAY
