@@ -481,3 +481,42 @@ def test_a_first_row_that_is_the_last_one(autoreset: str) -> None:
             assert vec.moved["agents"].tolist() == [
                 [True, length == 2] if length == 2 or autoreset == "same_step" else [False, False]
             ]
+
+
+class Visitor(Late):
+    """In PettingZoo's form: b comes and ends on the second step, and the env goes on returning its observation."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+
+    def reset(self, **given: Any) -> Any:
+        self.agents = ["a"]
+        return super().reset(**given)
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        obs, rewards, *_ = super().step(actions)
+        if self.t < 2:
+            del obs["b"]
+        elif self.t == 2:
+            rewards["b"] = 5.0
+        over = self.t == self.length
+        self.agents = [] if over else ["a"]
+        return obs, rewards, {"a": over, "b": self.t >= 2}, dict.fromkeys("ab", False), {"b": {"t": self.t}}
+
+
+@pytest.mark.parametrize("backend", ["dummy", "subproc"])
+def test_an_agent_that_comes_and_ends_on_one_row(backend: str) -> None:
+    with make_multi_agent(Visitor, 2, autoreset="next_step", backend=backend) as vec:
+        vec.reset()
+        for _ in range(3):
+            rows = []
+            for _ in range(4):
+                obs, rewards, dones, _ = vec.step(zeros(vec))
+                masks = vec.present, vec.started, vec.terminated, vec.moved, vec.acts
+                flags = [mask["agents"][:, 1].tolist() for mask in masks]
+                rows.append((flags, rewards["agents"][:, 1].tolist(), obs["agents"][:, 1, 0].tolist()))
+            nothing = [[False] * 2] * 5, [0.0] * 2, [0.0] * 2
+            visit = [*[[True] * 2] * 3, *[[False] * 2] * 2], [5.0] * 2, [1.0] * 2
+            assert rows == [nothing, visit, nothing, nothing]
+            assert dones.all()
+            vec.step(zeros(vec))  # begins the next episode

@@ -46,7 +46,7 @@ class AgentsEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         self._first_ends = ends == "any"
         self._row = AgentsRow(self.roster)
         self._alive: dict[Any, None] = {}  # the agents of this episode that have not ended, in their order
-        self._met: set[Any] = set()  # those that had a row, where they act by turns
+        self._met: set[Any] = set()  # agents of this episode that had a row; by turns, and have not ended
         self._acting: list[Any] = []  # the agents that act next
         self._owed: dict[Any, float] = {}  # rewards of agents that had no row since
         self._advance: Callable[[dict[str, Any]], ByAgent] = self._turn if self.roster.by_turns else self._step_all
@@ -76,6 +76,7 @@ class AgentsEnv(gym.Env[dict[str, Any], dict[str, Any]]):
                 self._row.write(agent, value, PRESENT | STARTED | ACTS)
                 self._alive[agent] = None
             self._acting = list(obs)
+            self._met.update(obs)
         self._row.finish()
         if not self._acting:
             raise ValueError(f"{type(self.env).__name__}.reset() gave no agent that could act")
@@ -101,7 +102,7 @@ class AgentsEnv(gym.Env[dict[str, Any], dict[str, Any]]):
     # Agents that act at once
 
     def _step_all(self, action: dict[str, Any]) -> ByAgent:
-        row, alive = self._row, self._alive
+        row, alive, met = self._row, self._alive, self._met
         obs, rewards, ended, cut, infos = self._five(self.env.step(row.actions(action, self._acting)))
         there = None if ALL in ended or ALL in cut else self._there()
         if (
@@ -115,9 +116,10 @@ class AgentsEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         for agent, value in obs.items():
             if agent in alive:
                 flags = PRESENT
-            elif there is None or agent in there:
+            elif there is None or agent in there or (agent not in met and (ended.get(agent) or cut.get(agent))):
                 flags = PRESENT | STARTED
                 alive[row.known(agent)] = None
+                met.add(agent)
             else:  # some envs go on returning observations of agents whose part has ended
                 row.known(agent)
                 continue
