@@ -125,14 +125,18 @@ class Round:
         self.need.discard(slot)
         if done and self.mode == "disabled":
             self.need.add(slot)
-        assert ("task" in info) == ("episode_start" in info)
-        if "task" in info:
+        assert ("task" in info) == (bool(done) or "episode_start" in info)
+        if done:
+            assert info["task"] == self.tasks[slot, self.begun[slot]]
+        if "episode_start" in info:
             self.begun[slot] += 1
             number = self.begun[slot]
             self.counts["episodes"] += 1
-            assert info["task"] == self.tasks[slot, number] == self.vec.reset_infos[slot]["task"]
+            task = self.vec.reset_infos[slot]["task"]
+            assert task == self.tasks[slot, number]
+            assert done or info["task"] == task
             assert obs[:3].tolist() == [slot, number, 0]
-            seed = info["task"][0]
+            seed = task[0]
             if seed is not None:
                 assert obs[3] == seed
             elif self.seeded:

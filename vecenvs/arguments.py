@@ -47,6 +47,8 @@ def check_vec_env(taker: str, given: Any, *, tensors: bool = False) -> None:
     if isinstance(getattr(given, "vec", None), VecEnv):
         kind = f"a view of one, as this {kind} is"
         remedy = "put our wrappers inside and the view around all, as in as_sb3(VecNormalize(vec))"
+        if hasattr(given, "flat"):
+            remedy = "flat() gives one, with a row for each agent"
     elif isinstance(given, VectorEnv):
         remedy = "from_gymnasium makes one of Gymnasium's vector envs"
     else:

@@ -37,8 +37,9 @@ counts). A seed that is given later begins with episode 0 anew. The info of each
 
 With `tasks=f` each episode has the seed and the options that f(slot, number, info) returns, a tuple, each may be None.
 In mode "disabled" f is asked at the reset, with the info of the last row of the episode before; else for episode k + 1
-when the row that begins episode k is returned, with the end of episode k - 1. That info has the ended episode's task as
-info["task"]; {} stands for none. The row that begins an episode, and its reset's info, have the task in info["task"].
+when the row that begins episode k is returned, with the end of episode k - 1; {} stands for none. The rows on which an
+episode begins and ends have its task in info["task"], and so has its reset's info. In mode "same_step" a row that ends
+an episode has the task of that one; `reset_infos` has that of the next.
 What a task says comes before the arguments of `reset`, `seed` and `set_options`. When f raises StopIteration it is not
 asked for that slot any more: info["task"] of later episodes is None; in mode "disabled" the slot rests, so that
 `reset_async` leaves it out.

@@ -89,6 +89,12 @@ def test_other_functions_name_this_one() -> None:
         MultiAgentVecEnv(vec)
 
 
+@pytest.mark.parametrize("view", [vecenvs.as_gymnasium, vecenvs.as_sb3, vecenvs.VecMonitor])
+def test_views_take_the_rows_of_agents(view: Any) -> None:
+    with make_multi_agent(Teams, 2, backend="dummy") as vec, pytest.raises(TypeError, match=r"flat\(\) gives one"):
+        view(vec)
+
+
 def test_unequal_rosters() -> None:
     with pytest.raises((SpaceMismatch, EnvError), match="env 1"):
         make_multi_agent([Teams, functools.partial(Teams, cats=2, dogs=3)], backend="dummy")

@@ -57,7 +57,8 @@ class Begun:
 
     def check(self, row: Row) -> None:
         """Check the row that begins an episode."""
-        info = row.info if row.info.keys() & {"episode_seed", "task"} else self.vec.reset_infos[row.slot]
+        of_reset = row.terminated or row.truncated or not row.info.keys() & {"episode_seed", "task"}
+        info = self.vec.reset_infos[row.slot] if of_reset else row.info
         if self.option in SEEDED:
             self._check_seed(row, info["episode_seed"], info["episode_number"])
         elif self.option == "tasks":

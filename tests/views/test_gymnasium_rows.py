@@ -201,6 +201,16 @@ def test_info_attrs_come_as_arrays(configuration: Any) -> None:
     view.close()
 
 
+def test_tasks_are_those_of_their_episodes(configuration: Any) -> None:
+    view = ours(configuration, info_fns(), "same_step", tasks=lambda slot, number, _: (10 * slot + number, None))
+    view.reset()
+    for _ in range(3):
+        infos = view.step(np.zeros(4, np.int64))[4]
+    assert infos["task"].tolist() == [(1, None), None, None, None]
+    assert infos["final_info"]["task"].tolist() == [(0, None), None, None, None]
+    view.close()
+
+
 def test_async_autoreset_is_refused() -> None:
     with (
         DummyVecEnv(info_fns(), autoreset="async") as vec,

@@ -57,9 +57,10 @@ def make_multi_agent(
         The VecEnv. Its class says how its rows look.
 
     Raises:
-        TypeError: `env_fn` is no function, or an env does not name its agents or has spaces without an array form.
-        ValueError: `groups` do not hold each agent once, or unequal spaces; `ends` or `backend` is unknown.
-        EnvError: an env could not be made.
+        TypeError: `env_fn` is no function.
+        ValueError: `ends` or `backend` is unknown.
+        EnvError: an env could not be made, or does not name its agents, has spaces without an array form, or agents
+            that `groups` do not hold each once and beside others of equal spaces.
     """
     fns = [env_fn] * parse_count("num_envs", num_envs) if callable(env_fn) else listed(env_fn)
     if not isinstance(fns, list) or not fns or not all(map(callable, fns)):

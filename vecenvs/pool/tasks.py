@@ -74,16 +74,20 @@ class Tasks:
             self._send(self._commands.ready_slots() & ~returned)
 
     def _note(self, slot: int, flags: int, info: dict[str, Any]) -> None:
-        """Take note of a row, once. Put the task of an episode that begins into its infos."""
+        """Take note of a row, once. The info of an episode's last row has its task, as those of its first row have."""
         held = self._slots[slot]
         if held.begun is not info:
-            end = {**info, "task": held.now} if flags & DONE else held.end
+            if flags & DONE:
+                info["task"] = held.now
+                held = held._replace(end={**info})
             if flags & FIRST:
                 now = None if held.next is _UNKNOWN else held.next
                 held = held._replace(now=now, next=None if held.stopped else _UNKNOWN, begun=info)
-            self._slots[slot] = held = held._replace(end=end)
+            self._slots[slot] = held
         if flags & FIRST:
-            info["task"] = self._episodes.reset_infos[slot]["task"] = held.now
+            self._episodes.reset_infos[slot]["task"] = held.now
+            if not flags & DONE:
+                info["task"] = held.now
             if self._ahead:
                 self._to_ask[slot] = None
 

@@ -44,13 +44,14 @@ class Dealer:
     def take(self, vec: VecEnv, slots: Iterable[int], dones: Any, infos: Any) -> None:
         """Take note of rows."""
         for slot, done, info in zip(slots, dones, infos, strict=True):
+            assert ("task" in info) == (bool(done) or "episode_start" in info)
             if done:
                 self.ends[slot, len(self.begun[slot]) - 1] = info["t"]
-            assert ("task" in info) == bool(info.get("episode_start"))
-            if "task" in info:
+                assert info["task"] is self.begun[slot][-1][0]
+            if info.get("episode_start"):
                 reset_info = vec.reset_infos[slot]
-                self.begun[slot].append((info["task"], reset_info["episode"]))
-                assert reset_info["task"] is info["task"]
+                self.begun[slot].append((reset_info["task"], reset_info["episode"]))
+                assert done or reset_info["task"] is info["task"]
 
     def check(self, vec: VecEnv) -> None:
         """Check all that was asked, and what the envs were given."""
@@ -131,7 +132,7 @@ class TaskConformance(Conformance):
         while len(played) < 7:
             batch = vec.recv()
             over = batch.dones
-            played += [vec.reset_infos[slot]["task"][1]["item"] for slot in batch.indices[over]]
+            played += [batch.infos[j]["task"][1]["item"] for j in np.flatnonzero(over)]
             if not over.all():
                 vec.send([0] * int((~over).sum()), batch.indices[~over])
             if over.any():
@@ -159,7 +160,7 @@ class TaskConformance(Conformance):
         told: list[list[Any]] = [[vec.reset_infos[slot]["task"]] for slot in range(2)]
         while min(map(len, told)) < 4:
             for slot, info in enumerate(vec.step([0] * 2)[3]):
-                told[slot] += [info["task"]] if "task" in info else []
+                told[slot] += [vec.reset_infos[slot]["task"]] if "episode_start" in info else []
         first = [(100, {"number": 0}), (101, {"number": 1})]
         assert [each[:4] for each in told] == [[first[0], None, None, None], [*first, None, None]]
         assert vec.get_attr("seeds", [1])[0][:4] == [100, 101, None, None]
@@ -183,7 +184,8 @@ class TaskConformance(Conformance):
         ) as caught:
             vec.step_wait()
         assert isinstance(caught.value.__cause__, KeyError)
-        assert [info["task"] for info in vec.step_wait()[3]] == [(1, None)] * 3
+        assert [info["task"] for info in vec.step_wait()[3]] == [(0, None)] * 3
+        assert [info["task"] for info in vec.reset_infos] == [(1, None)] * 3
         vec.send([0] * 3)
         texts = []
         for _ in range(3):
@@ -192,7 +194,8 @@ class TaskConformance(Conformance):
             texts.append(str(wrong.value))
         assert any("tasks returned 7 for episode 3 of env 2: return a tuple (seed, options)" in text for text in texts)
         assert any("for episode 3 of env 0: a seed must not be negative" in text for text in texts)
-        assert [info["task"] for info in vec.recv().infos] == [(2, None)] * 3
+        assert [info["task"] for info in vec.recv().infos] == [(1, None)] * 3
+        assert [info["task"] for info in vec.reset_infos] == [(2, None)] * 3
         assert vec.get_attr("seeds") == [[0, 1, 2]] * 3
 
     def test_a_task_comes_before_all_else(self, make: Make) -> None:
