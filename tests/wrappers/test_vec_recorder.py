@@ -69,6 +69,27 @@ def as_arrays(value: Any) -> Any:
     return tuple(map(as_arrays, value)) if isinstance(value, tuple) else np.asarray(value)
 
 
+@pytest.mark.parametrize(
+    ("name", "more", "error", "match"),
+    [
+        ("made/here", {}, ValueError, "a name with a version"),
+        ("my data-v0", {}, ValueError, "Malformed"),
+        ("made/here-v0", {"autor": "me"}, TypeError, "autor"),
+        ("made/here-v0", {"env": "NoSuch-v0"}, gymnasium.error.Error, "NoSuch"),
+        ("made/here-v0", {"data_format": "nope"}, ValueError, "nope"),
+    ],
+)
+def test_arguments_are_refused_at_once(name: str, more: Any, error: type[Exception], match: str, tmp_path: Path) -> None:
+    """Nothing is left behind, so that the same name can be used."""
+    with vecenvs.DummyVecEnv([nested]) as vec:
+        with pytest.raises(error, match=match):
+            VecRecorder(vec, name, **more)
+        assert not [path for path in tmp_path.rglob("*") if path.name != "namespace_metadata.json" and path.is_file()]
+        VecRecorder(vec, "made/here-v0")
+        with pytest.raises(ValueError, match="a dataset 'made/here-v0' already"):
+            VecRecorder(vec, "made/here-v0")
+
+
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "async", "disabled"])
 @pytest.mark.parametrize("env_fn", [partial(StateEnv, 0.2), nested], ids=["walks", "nested"])
 @pytest.mark.parametrize("limit", [2000, 10**9])

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing import process, resource_tracker
+from types import FrameType
 from typing import Any, Protocol
 
 import threadpoolctl
@@ -124,7 +125,7 @@ def _restore_handlers() -> None:
     while _handlers:
         try:
             number = next(iter(_handlers))
-            signal.signal(number, _handlers[number])
+            _signal.signal(number, _handlers[number])
             del _handlers[number]
         except BaseException as exc:
             raised = exc
@@ -135,32 +136,42 @@ def _restore_handlers() -> None:
 class HeldSignals:
     """A block in which no signal's handler raises: all are called after it.
 
-    Has no effect outside the main thread, nor within another such block.
+    Has no effect outside the main thread, nor within another such block. With `first_only` a signal that comes for the
+    second time is let through: what the block waits for may never end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, first_only: bool = False) -> None:
         self._noted: list[int] = []
         self._holds = False
+        self._first_only = first_only
 
     def __enter__(self) -> None:
         if _handlers or threading.current_thread() is not threading.main_thread():
             return
         self._holds = True
         try:
-            for number in _SIGNALS:
+            for number in _SIGNALS:  # signal.signal would make an Enum's member of each, which takes 2 us
                 handler = _signal.getsignal(number)
                 if callable(handler):
                     _handlers[number] = handler
-                    signal.signal(number, lambda number, _: self._noted.append(number))
+                    _signal.signal(number, self._note)
         except BaseException:
             _restore_handlers()
             raise
 
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._first_only and number in self._noted:
+            _handlers[number](number, frame)
+        else:
+            self._noted.append(number)
+
     def __exit__(self, *_: object) -> None:
-        with contextlib.ExitStack() as calls:  # the last one first, and each whatever the others raise
-            calls.callback(self._call_handlers)
+        try:
             if self._holds:
-                calls.callback(_restore_handlers)
+                _restore_handlers()
+        finally:
+            if self._noted:
+                self._call_handlers()
 
     def _call_handlers(self) -> None:
         """Raise the held signals again, once the handlers are restored: signals until then are still noted."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import BackendUnavailable
 from vecenvs.transport.reset_arguments import SEED
 from vecenvs.vec_env import Indices, VecEnv
+from vecenvs.worker.process import HeldSignals
 from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, TERMINAL, VecRowsWrapper, flagged, shows_next
 
 _ERROR = "env_error"
@@ -28,7 +32,8 @@ class VecRecorder(VecRowsWrapper):
     Observations and rewards are those that `venv` returns, and actions those that it gets, so wrap what the dataset is
     to have. Each episode has its own last observation in every autoreset mode. One that a reset or `close` cuts short
     is truncated at its last step, and so is one that a worker's death or an env's error has ended. With `episode_seeds`
-    episodes have their seeds. Finished episodes are written now and then, and all others by `close`.
+    episodes have their seeds. The dataset is made at once, without episodes; finished ones are written now and then, and
+    all others by `close`. A Ctrl-C leaves it whole.
 
     Args:
         venv: the VecEnv to wrap.
@@ -43,7 +48,8 @@ class VecRecorder(VecRowsWrapper):
 
     Raises:
         BackendUnavailable: Minari is missing.
-        TypeError: observations or actions have parts without a fixed shape.
+        TypeError: observations or actions have parts without a fixed shape, or an argument is unknown to Minari.
+        ValueError: `dataset_id` has no version or is one of a dataset that exists, or Minari refuses an argument.
     """
 
     def __init__(self, venv: VecEnv, dataset_id: str, **metadata: Any) -> None:
@@ -60,24 +66,40 @@ class VecRecorder(VecRowsWrapper):
                 f"{venv.observation_space} and {venv.action_space}"
             )
         self._actions = SpaceColumns(actions, self.num_envs, np.zeros)
-        self._minari, self._dataset_id = minari, dataset_id
-        self._metadata = {"jpeg_encoding": False, **metadata}
-        self._dataset: Any = None
+        self._minari = minari
+        spaces = {"observation_space": self.observation_space, "action_space": self.action_space}
+        with HeldSignals():
+            self._storage = self._new_dataset(dataset_id, {**spaces, "jpeg_encoding": False, **metadata})
         self._running: list[_Episode | None] = [None] * self.num_envs
         self._done: list[Any] = []  # Minari's EpisodeBuffers
         self._bytes = 0
         self.episodes = 0
 
+    def _new_dataset(self, dataset_id: str, arguments: dict[str, Any]) -> Any:
+        """Make a dataset without episodes, so that whatever is wrong with the arguments is said before the first step."""
+        if not re.search(r"-v\d+$", dataset_id):
+            raise ValueError(f"dataset_id must be a name with a version, such as 'cartpole/random-v0', not {dataset_id!r}")
+        folder = Path(self._minari.storage.get_dataset_path(dataset_id))
+        if folder.exists():
+            raise ValueError(f"there is a dataset {dataset_id!r} already, in {folder}: delete it, or take another version")
+        try:
+            return self._minari.create_dataset_from_buffers(dataset_id, [], **arguments).storage
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
     def step_async(self, actions: Any) -> None:
         parts = parse_actions(self._actions.layout, actions, self.num_envs)
-        super().step_async(actions)
-        self._actions.assign(parts)
+        with HeldSignals():  # an interrupted call leaves the actions that the envs get
+            super().step_async(actions)
+            self._actions.assign(parts)
 
     def send(self, actions: Any, indices: Indices = None) -> None:
         slots = parse_indices(indices, self.num_envs)
         parts = parse_actions(self._actions.layout, actions, len(slots))
-        super().send(actions, indices)
-        self._actions.assign(parts, np.array(slots, np.int64))
+        with HeldSignals():
+            super().send(actions, indices)
+            self._actions.assign(parts, np.array(slots, np.int64))
 
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         repeats, restarted = flagged(batch, REPEAT), flagged(batch, RESTARTED)
@@ -122,13 +144,8 @@ class VecRecorder(VecRowsWrapper):
 
     def _write(self) -> None:
         done, self._done, self._bytes = self._done, [], 0
-        if self._dataset is not None:
-            self._dataset.storage.update_episodes(done)
-        elif done:
-            spaces = {"observation_space": self.observation_space, "action_space": self.action_space}
-            self._dataset = self._minari.create_dataset_from_buffers(
-                self._dataset_id, done, **{**spaces, **self._metadata}
-            )
+        if done:
+            self._storage.update_episodes(done)
         self.episodes += len(done)
 
     def close(self) -> None:
@@ -136,9 +153,10 @@ class VecRecorder(VecRowsWrapper):
         try:
             super().close()
         finally:
-            for slot in range(self.num_envs):
-                self._end(slot)
-            self._write()
+            with HeldSignals():
+                for slot in range(self.num_envs):
+                    self._end(slot)
+                self._write()
 
 
 class _Episode:

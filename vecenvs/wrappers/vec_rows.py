@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from vecenvs._native.twin import as_float32
 from vecenvs.arguments import parse_indices
-from vecenvs.batch.lazy_infos import Infos, LazyInfos
-from vecenvs.errors import EnvError, VecEnvError
+from vecenvs.batch.lazy_infos import LazyInfos
+from vecenvs.errors import AlreadySteppingError, EnvError, NotSteppingError, VecEnvError
 from vecenvs.state.env_state import EnvState
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
+from vecenvs.worker.process import HeldSignals
 from vecenvs.wrappers.base import VecEnvWrapper
 
 # The keys of an info that say what its row is.
@@ -34,7 +35,14 @@ class VecBatchWrapper(VecEnvWrapper):
     """Call `_on_batch` with all rows that `venv` returns, each once: the only place where a wrapper meets rows.
 
     Rows are those of `step`, of `recv`, of a `reset` of all or some envs, and those in the `batch` of an EnvError.
+
+    The handler of a signal (Ctrl-C) may raise at any bytecode, but is called after `_on_batch`; only if the same signal
+    comes once more, within it. Rows that had come are what the next `step_wait` or `recv` returns.
     """
+
+    _came: Sequence[Any] = ()  # what `venv` has returned, or an EnvError that it has raised, before `_on_batch`
+    _came_by: tuple[str, Callable[[Any], Batch], bool]  # the call, what makes a Batch of that, lock_step
+    _ready: Any = None  # the same after it, as a Batch or an EnvError, until it is returned or raised
 
     @abc.abstractmethod
     def _on_batch(self, batch: Batch, call: str, *, lock_step: bool) -> None:
@@ -47,35 +55,98 @@ class VecBatchWrapper(VecEnvWrapper):
         """
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
-        def first_rows() -> Batch:
-            return _first_rows(self.venv, self.venv.reset(indices, seed=seed, options=options), indices)
-
-        return self._rows_of(first_rows, "reset", lock_step=indices is None).obs
+        self._check_free("reset")
+        return self._first(lambda _: self.venv.reset(indices, seed=seed, options=options), indices)
 
     def set_state(self, states: EnvState | Sequence[EnvState], indices: Indices = None) -> Any:
-        def first_rows() -> Batch:
-            return _first_rows(self.venv, self.venv.set_state(states, indices), indices)
+        self._check_free("set_state")
+        return self._first(lambda _: self.venv.set_state(states, indices), indices)
 
-        return self._rows_of(first_rows, "reset", lock_step=indices is None).obs
+    def _first(self, take: Callable[[None], Any], indices: Indices) -> Any:
+        def first_rows(obs: Any) -> Batch:
+            return _first_rows(self.venv, obs, indices)
+
+        return self._rows_of(take, "reset", first_rows, lock_step=indices is None).obs
+
+    def step_async(self, actions: Any) -> None:
+        self._check_free("step_async")
+        super().step_async(actions)
+
+    def send(self, actions: Any, indices: Indices = None) -> None:
+        self._check_free("send")
+        super().send(actions, indices)
+
+    def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
+        self._check_free("reset_async")
+        super().reset_async(indices, seed=seed, options=options)
 
     def step_wait(self, timeout: float | None = None) -> StepReturn:
-        batch = self._rows_of(lambda: _step_rows(self.venv, *self.venv.step_wait(timeout)), "step", lock_step=True)
+        if self._holds_rows and self._came_by[0] != "step":
+            raise NotSteppingError("step_wait while an interrupted call has not returned its rows: recv first")
+        batch = self._rows_of(lambda _: self.venv.step_wait(timeout), "step", self._step_rows, lock_step=True)
         return batch.obs, batch.rewards, batch.dones, batch.infos
 
     def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
     ) -> Batch:
-        return self._rows_of(lambda: self.venv.recv(min_envs, max_envs, timeout, indices), "recv", lock_step=False)
+        def take(_: None) -> Batch:
+            return self.venv.recv(min_envs, max_envs, timeout, indices)
 
-    def _rows_of(self, get: Callable[[], Batch], call: str, *, lock_step: bool) -> Batch:
-        try:
-            batch = get()
-        except EnvError as error:
-            if error.batch is not None:
-                self._on_batch(error.batch, call, lock_step=lock_step)
-            raise
-        self._on_batch(batch, call, lock_step=lock_step)
-        return batch
+        return self._rows_of(take, "recv", _same, lock_step=False)
+
+    async def await_rows(self, min_envs: int = 1, timeout: float | None = None, indices: Indices = None) -> None:
+        if not self._holds_rows:
+            await super().await_rows(min_envs, timeout, indices)
+
+    @property
+    def _holds_rows(self) -> bool:
+        return bool(self._came) or self._ready is not None
+
+    def _check_free(self, what: str) -> None:
+        """Raise if there are rows of an interrupted call."""
+        if self._holds_rows:
+            first = "step_wait" if self._came_by[0] == "step" else "recv"
+            raise AlreadySteppingError(f"{what} while an interrupted call has not returned its rows: {first} first")
+
+    def _rows_of(
+        self, take: Callable[[None], Any], call: str, as_batch: Callable[[Any], Batch], *, lock_step: bool
+    ) -> Batch:
+        """Return the rows of an interrupted call, or those that `take` gives, once `_on_batch` has had them."""
+        if not self._holds_rows:
+            came: list[Any] = []
+            self._came, self._came_by = came, (call, as_batch, lock_step)
+            try:
+                came.extend(map(take, (None,)))  # no handler is called between the two
+            except EnvError as error:
+                came.append(error)
+        if self._ready is None:
+            with HeldSignals(first_only=True):
+                (value,), self._came = self._came, ()
+                call, as_batch, lock_step = self._came_by
+                batch = value.batch if isinstance(value, EnvError) else as_batch(value)
+                if batch is not None:
+                    self._on_batch(batch, call, lock_step=lock_step)
+                self._ready = value if isinstance(value, EnvError) else batch
+        ready = self._ready
+        failed = isinstance(ready, EnvError)
+        self._ready = None  # nothing is called after this: a handler could be, too
+        if failed:
+            try:
+                raise ready
+            finally:
+                del ready  # no cycle, over its traceback
+        return ready  # type: ignore[no-any-return]
+
+    def _step_rows(self, value: StepReturn) -> Batch:
+        venv, (obs, rewards, dones, infos) = self.venv, value
+        slots = np.arange(venv.num_envs, dtype=np.int64)
+        rows = StepRows(slots, obs, rewards, venv.terminated, venv.truncated, infos, venv.active)
+        rows.dones = dones
+        return rows
+
+    def close(self) -> None:
+        super().close()
+        self._came, self._ready = (), None  # a closed VecEnv, which may be kept, holds no rows
 
 
 class VecRowsWrapper(VecBatchWrapper):
@@ -174,8 +245,5 @@ def _first_rows(venv: VecEnv, obs: Any, indices: Indices) -> Batch:
     return Batch(np.array(slots, dtype=np.int64), obs, np.zeros(k, np.float32), none, none.copy(), infos, none.copy())
 
 
-def _step_rows(venv: VecEnv, obs: Any, rewards: NDArray[np.float32], dones: NDArray[np.bool_], infos: Infos) -> Batch:
-    slots = np.arange(venv.num_envs, dtype=np.int64)
-    rows = StepRows(slots, obs, rewards, venv.terminated, venv.truncated, infos, venv.active)
-    rows.dones = dones
-    return rows
+def _same(batch: Batch) -> Batch:
+    return batch
