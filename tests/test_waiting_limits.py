@@ -322,3 +322,71 @@ def test_wrong_work_limits() -> None:
         vecenvs.make_vec_env(fns, concurrency="threads", work_limit=2)
     with pytest.raises(ValueError, match=r"work_limit=\(None, 0\) lets no env work"):
         vecenvs.DummyVecEnv(fns, concurrency="threads", work_limit=(None, 0))
+
+
+class LateOnce:
+    """Hangs in the second reset of this process: an env that is made anew does not."""
+
+    resets = 0
+
+    def is_late(self) -> bool:
+        type(self).resets += 1
+        return type(self).resets == 2
+
+
+class LateEnv(LateOnce, CountingEnv):
+    """The reward is the action."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        if self.is_late():
+            time.sleep(3)
+        return super().reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(action)
+        return obs, float(action), *rest
+
+
+class LateAsyncEnv(LateOnce, GateEnv):
+    async def reset(self, **kwargs: Any) -> Any:
+        if self.is_late():
+            await asyncio.sleep(3600)
+        return await super().reset(**kwargs)
+
+
+@KINDS
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step", "async"])
+@pytest.mark.parametrize("policy", [{"on_error": "reset"}, {"on_error": "renew"}, {"on_failure": "restart"}], ids=str)
+@pytest.mark.sparse("policy")
+def test_a_late_autoreset_keeps_the_last_row(
+    engine: Any, kind: str, autoreset: str, policy: Any, tmp_path: Path
+) -> None:
+    """The reset alone is repeated: the episode has ended before, and ends once."""
+    LateEnv.resets = LateAsyncEnv.resets = 0
+    gate = tmp_path / "none"
+    late: Any = functools.partial(LateEnv, 0, 2)
+    if kind == "asyncio":
+        late = functools.partial(LateAsyncEnv, 0, gate, length=2)
+    other = functools.partial(CountingEnv, 1, 99) if kind == "threads" else functools.partial(GateEnv, 1, gate)
+    options = {"autoreset": autoreset, "reset_timeout": 0.4, "info_attrs": ("t",), **policy}
+    with engine([late, other], concurrency=kind, **options) as vec:
+        vec.reset()
+        rows: list[Any] = []
+        for action in itertools.cycle([1, 2]):
+            obs, rewards, dones, infos = vec.step([action, 0])
+            if "resetting" not in infos[0]:
+                last = infos[0].get("terminal_observation")
+                flags = bool(dones[0]), bool(vec.truncated[0])
+                rows.append((obs[0, 2], rewards[0], *flags, None if last is None else last[2], infos[0]["t"]))
+                assert not {"env_error", "worker_restarted"} & infos[0].keys()
+            if len(rows) == 4:
+                break
+            if dones[0] and autoreset == "async":
+                time.sleep(1)
+        if autoreset == "same_step":
+            assert rows == [(1, 1, False, False, None, 1), (0, 2, True, False, 2, 2)] * 2
+        else:
+            assert rows[:3] == [(1, 1, False, False, None, 1), (2, 2, True, False, 2, 2), (0, 0, False, False, None, 0)]
+            assert rows[3][::5] == (1, 1)
+        assert vec.stats()["errors"] == 1
+        assert vec.stats()["workers"][0]["restarts"] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -44,10 +45,13 @@ class Answers:
         self._workers.reset_wake()
         found = False
         for worker in workers:
-            while (message := (transport := self._workers.transports[worker]).get(timeout)) is not None:
+            end = timeout and time.monotonic() + timeout  # of all, since a worker may report for ever
+            left = timeout
+            while (message := (transport := self._workers.transports[worker]).get(left)) is not None:
                 self.record(worker, message)
                 transport.take()
                 found = True
+                left = end and max(end - time.monotonic(), 0)
         return found
 
     def record(self, worker: int, message: Message) -> None:

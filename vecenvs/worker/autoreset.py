@@ -99,6 +99,7 @@ class Autoreset:
         self.errors = errors
         self._reset_marks = batch.info_marks[RESET].data
         self.held: dict[int, dict[str, Any]] = {}  # seeds and options for an env's next reset
+        self.ended: dict[int, tuple[Any, ...]] = {}  # last rows, without observations, whose envs that wait are reset
         self._retires = False
         self._exchangeable = False  # whether the caller may exchange envs, so that each step looks up `env.step`
         self._me = me = weakref.proxy(self)  # what it keeps of itself: no collector has to run for its memory to go
@@ -133,8 +134,10 @@ class Autoreset:
         if self._mode == "same_step":
             if self._reader is not None:
                 self._reader.keep(local)
-            obs = self.reset(local)
             flags |= FIRST
+            if local in self.ended:
+                self.ended[local] += info, flags
+            obs = self.reset(local)
         elif self._mode == "next_step":
             self.acts[local] = partial(Autoreset._first_step, self._me, local)
         elif self._mode == "async":
@@ -144,6 +147,13 @@ class Autoreset:
             self.refuse(local, ENDED)
         self._flags.set(local, flags)
         return obs, info
+
+    def end_again(self, local: int) -> StepResult:
+        """Return the last row of an episode, in same_step mode, for which the env was reset too late, by a new reset."""
+        *row, flags = self.ended[local]
+        obs = self.reset(local)
+        self._flags.set(local, flags)
+        return obs, *row
 
     def _first_step(self, local: int, _: Any) -> StepResult:
         """Stand in for `step` on the step after an episode's end, in next_step mode."""
@@ -182,8 +192,14 @@ class Autoreset:
         if self._waits:
             check_time()
         if (terminated is not False or truncated is not False) and is_over(terminated, truncated):
+            self.note_end(local, reward, terminated, truncated)
             obs, info = self.end_episode(local, obs, terminated, truncated, own_info(info))
         return obs, reward, terminated, truncated, info
+
+    def note_end(self, local: int, reward: Any, terminated: Any, truncated: Any) -> None:
+        """Keep what the last row of an episode has, until the next one has begun."""
+        if self._waits and self._mode == "same_step":
+            self.ended[local] = reward, terminated, truncated
 
     # Resets
 
@@ -273,6 +289,7 @@ class Autoreset:
             raise TypeError(f"cannot unpack a {type(first).__name__} into obs and info")
         obs, info = first
         info = own_info(info)
+        self.ended.pop(local, None)
         self.states.begin(local, arguments)
         self.held.pop(local, None)
         if self.errors is not None:

@@ -39,10 +39,17 @@ class TaskAutoreset(Autoreset):
             check_time()
         obs, reward, terminated, truncated, info = unpack_row(row)
         if (terminated is not False or truncated is not False) and is_over(terminated, truncated):
+            self.note_end(local, reward, terminated, truncated)
             obs, info = self.end_episode(local, obs, terminated, truncated, own_info(info))
             if inspect.isawaitable(obs):  # of the next episode
                 obs = await obs
         return obs, reward, terminated, truncated, info
+
+    async def end_again(self, local: int) -> StepResult:  # type: ignore[override]
+        *row, flags = self.ended[local]
+        obs = await self.reset(local)
+        self._flags.set(local, flags)
+        return obs, *row
 
     async def _first_row(self, local: int, given: dict[str, Any] | None) -> StepResult:  # type: ignore[override]
         obs = await self.reset(local, given)

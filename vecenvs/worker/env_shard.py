@@ -337,6 +337,10 @@ class EnvShard:
         told = None if errors is None else errors.happened(local, "step", exc)
         return partial(self._autoreset.cut_short, local, told)
 
+    def reset_again(self, local: int, step: Callable[[], Any]) -> Callable[[], Any]:
+        """Return what resets an env once more whose reset within `step` was too late; a row that this had is kept."""
+        return partial(self._autoreset.end_again, local) if local in self._autoreset.ended else step
+
     def write(self, some: Slots, outcomes: Sequence[Any], doing: str) -> Body:
         """Write the rows of these envs, by the outcomes of their work; return what there is besides columns."""
         loop = Loop(doing, [outcome_of] * len(self.envs), _as_it_is)

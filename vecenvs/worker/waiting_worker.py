@@ -145,7 +145,10 @@ class WaitingWorker(Worker):
         def deliver(job: Job, outcome: Any) -> None:
             if job.late:
                 self._leave_hanging()
-            if not (job.late and self._goes_on(job.local, limited, outcome.exc, works[job.local], take)):
+            work = works[job.local]
+            if job.late and job.limited != limited:  # a step that had turned to a reset
+                work = self.env_shard.reset_again(job.local, work)
+            if not (job.late and self._goes_on(job.local, job.limited, outcome.exc, work, take)):
                 self._ended.append((take, job.local, outcome))
 
         self._runner.begin([Job(local, self._with_env(local, works[local]), deliver, limited) for local in some])
