@@ -43,6 +43,32 @@ def test_an_exception_on_one_rank_ends_them_all() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(("code", "expect"), [("'no luck'", 1), ("4", 4)])
+def test_a_failed_exit_on_one_rank_ends_them_all(mpi: str, code: str, expect: int) -> None:
+    program = f"import sys; from mpi4py import MPI; w = MPI.COMM_WORLD; w.rank == 1 and sys.exit({code}); w.barrier()"
+    output = run(launched(mpi, 3, "-c", program, flags=["--spmd"]), expect=expect)
+    assert ("no luck" in output) == (expect == 1)
+    ends = "import sys; from mpi4py import MPI; sys.exit(0 if MPI.COMM_WORLD.rank else None)"
+    run(launched(mpi, 3, "-c", ends, flags=["--spmd"]))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_communicator_of_one_rank(mpi: str) -> None:
+    program = (
+        "from mpi4py import MPI; import vecenvs; from vecenvs.testing.envs import counting_fns; said = []\n"
+        "for comm in (MPI.COMM_SELF, MPI.COMM_NULL):\n"
+        "    try: vecenvs.MpiVecEnv(counting_fns(2), comm=comm)\n"
+        "    except vecenvs.BackendUnavailable as exc: said.append(str(exc))\n"
+        "print(*MPI.COMM_WORLD.gather(said) or [], sep='\\n')\n"
+    )
+    output = run(launched(mpi, 2, "-c", program, flags=["--spmd"]))
+    assert output.count("comm is a communicator of this rank alone: envs need one more rank") == 2
+    assert output.count("comm is MPI.COMM_NULL, which has no rank: envs need one more rank") == 2
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_seeds_and_files_differ_where_nobody_has_imported_mpi(mpi: str, tmp_path: Path) -> None:
     code = (

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from vecenvs.backends.mpi import status_file
+from vecenvs.backends.mpi.abort import abort
 from vecenvs.backends.mpi.job import abort_on_exception, worker_ranks
 from vecenvs.backends.mpi.library import load_mpi
 from vecenvs.errors import BackendUnavailable
@@ -46,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         _run(kind, program)
     except SystemExit as exc:
         code = exc.code
+        if options.spmd and code not in (None, 0):  # the other ranks may wait for this one
+            _abort(code)
         raise
     except BaseException:
         code = 1
@@ -54,6 +57,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         status_file.script_ends(code if isinstance(code, int) else int(code is not None))
         if options.spmd:  # else the worker ranks are to end first: see `job`
             status_file.end()
+
+
+def _abort(code: object) -> NoReturn:
+    """End all ranks with the exit code of this one, or with its message, as Python shows it."""
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)  # noqa: T201
+    status_file.script_ends(code if isinstance(code, int) else 1)
+    status_file.end()
+    abort(load_mpi().COMM_WORLD, code if isinstance(code, int) else 1)
 
 
 def _launch(options: argparse.Namespace, program: list[str]) -> NoReturn:

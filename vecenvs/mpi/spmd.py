@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from vecenvs.arguments import parse_int
 from vecenvs.backends.mpi.library import load_mpi
 from vecenvs.mpi.agreement import agreed, by_rank
 from vecenvs.mpi.arrays import (
@@ -43,8 +44,11 @@ def rank_seed(seed: int, comm: Any = None) -> int:
 
     Returns:
         `seed + 10000 * rank`.
+
+    Raises:
+        TypeError: `seed` is not an int.
     """
-    return seed + RANK_STRIDE * int(_comm(comm).Get_rank())
+    return parse_int("seed", seed) + RANK_STRIDE * int(_comm(comm).Get_rank())
 
 
 def sync_from_root(arrays: Iterable[Any], comm: Any = None) -> None:
@@ -97,7 +101,7 @@ def average_gradients(parameters: Iterable[Any], weight: float = 1.0, comm: Any 
     Raises:
         ValueError: all weights are 0, or an array cannot be written to.
         VecEnvError: as in `sync_from_root`.
-        TypeError: as in `sync_from_root`.
+        TypeError: as in `sync_from_root`, or a gradient is not of floats.
     """
     comm = _comm(comm)
 
@@ -106,6 +110,9 @@ def average_gradients(parameters: Iterable[Any], weight: float = 1.0, comm: Any 
             raise ValueError(f"weight must be a number from 0 on, not {weight!r}")
         grads = [gradient(parameter) for parameter in parameters if not is_frozen(parameter)]
         data = [of_numbers(grad) for grad in grads]
+        for part in data:
+            if part.dtype.kind not in "fc":
+                raise TypeError(f"gradients are floats: an array of dtype {part.dtype} cannot have their mean")
         dtype = np.result_type(np.float32, *(part.dtype for part in data))
         flat = np.concatenate(
             # Without weight a gradient does not count, and may be the NaN of an empty batch.

@@ -75,6 +75,7 @@ for weight in (-1.0, float("nan"), float("inf")):
         ValueError, spmd.mean_of_dicts, {"ret": (1.0, weight if odd else 1.0)}
     )
 same(TypeError, spmd.average_gradients, [np.zeros(2)], "heavy" if odd else 1.0)
+same(TypeError, spmd.average_gradients, [np.zeros(2, int if odd else float)])
 for value in (None, "x", (1.0,), [1.0, 2.0], (1.0, None)):
     text = same(TypeError, spmd.mean_of_dicts, {"ret": value if odd else 1.0})
     assert "rank 1: 'ret' is " in text, text

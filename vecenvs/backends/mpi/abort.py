@@ -19,8 +19,8 @@ def flush() -> None:
     sys.stderr.flush()
 
 
-def abort(comm: Any) -> NoReturn:
-    """End the job of this communicator as failed, once the launcher has read what this rank has printed.
+def abort(comm: Any, code: int = 1) -> NoReturn:
+    """End the job of this communicator with this exit code, once the launcher has read what this rank has printed.
 
     If a launcher hears of the end first, it closes the pipes with the message in them (MPICH's, one time in sixty).
     """
@@ -28,8 +28,8 @@ def abort(comm: Any) -> NoReturn:
     deadline = time.monotonic() + PATIENCE
     while (_unread(1) or _unread(2)) and time.monotonic() < deadline:
         time.sleep(REST)
-    comm.Abort(1)
-    os._exit(1)
+    comm.Abort(code)
+    os._exit(code)
 
 
 def _unread(descriptor: int) -> int:

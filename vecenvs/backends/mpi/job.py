@@ -26,7 +26,7 @@ FINALIZE_PATIENCE = 1.0
 
 _known: list[tuple[Any, WorkerRanks]] = []
 _we_initialised = False
-_told_to_leave = False
+_told_to_leave = _ends = False
 _pid = 0
 
 
@@ -43,6 +43,11 @@ def worker_ranks(comm: Any = None, patience: float = ARRIVAL_TIMEOUT) -> WorkerR
     _we_initialised = _we_initialised or "mpi4py.MPI" not in sys.modules
     mpi = load_mpi()
     comm = mpi.COMM_WORLD if comm is None else comm
+    if comm == mpi.COMM_NULL or (comm.Get_size() < 2 <= mpi.COMM_WORLD.Get_size()):
+        what = "MPI.COMM_NULL, which has no rank" if comm == mpi.COMM_NULL else "a communicator of this rank alone"
+        raise BackendUnavailable(
+            f"comm is {what}: envs need one more rank at least (in this process SubprocVecEnv has workers without any)"
+        )
     for known, ranks in _known:
         if mpi.Comm.Compare(known, comm) == mpi.IDENT and not ranks.ended:
             return ranks
@@ -83,8 +88,10 @@ def _end_with_this_process() -> None:
 
 
 def _end_all() -> None:
+    global _ends  # noqa: PLW0603
     if os.getpid() != _pid:  # a fork of rank 0: no rank
         return
+    _ends = True
     mpi = load_mpi()
     patience = FAILURE_TIMEOUT if _told_to_leave else PING_TIMEOUT
     broken = not all(ranks.can_finalize(patience) for _, ranks in _known)
@@ -131,4 +138,7 @@ def _leave(number: int, _: object) -> None:
             with contextlib.suppress(OSError):  # of a launcher that is gone
                 os.write(2, f"vecenvs: {text}\n".encode())
     status_file.say_no_more()
+    if _ends:  # what is raised within exit handlers is shown with its traceback, and nothing else
+        flush()
+        os._exit(128 + number)
     raise SystemExit(128 + number)

@@ -90,7 +90,10 @@ class WorkerRanks:
         answering = self._answering()
         if not answering:
             silent = "; ".join(f"{peer} does not answer" for peer in self.peers.values())
-            raise VecEnvError("no worker rank is left" + (f": {silent}" if silent else ""))
+            raise VecEnvError(
+                "no worker rank is left to make envs on" + (f": {silent}" if silent else "")
+                + ". The job has to be started again; programs that save their envs can go on from that"
+            )  # fmt: skip
         hosting = [launched.peer for launched in self._launched.values() if launched.slots]
         nodes = [peer.node for peer in own] if spread else []
         return min(
