@@ -7,7 +7,7 @@ import functools
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -277,3 +277,38 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         vecenvs.DummyVecEnv(batched, concurrency="threads")
     with pytest.raises(ValueError, match="leave caller_steps=True out"):
         vecenvs.SubprocVecEnv(counting_fns(2), caller_steps=True, concurrency="threads")
+
+
+class Asked(CountingEnv):
+    """Raises in its second step, if it is the first env of its slot; asks who made it, a while after it began."""
+
+    made: ClassVar[list[Any]] = []
+
+    def __init__(self, tag: int) -> None:
+        time.sleep(0.02 * (1 + tag % 2))
+        super().__init__(tag)
+        type(self).made.append((tag, vecenvs.this_worker().env_index))
+        self.first = [each[0] for each in type(self).made].count(tag) == 1
+
+    def step(self, action: Any) -> Any:
+        if self.first and self.t == 1:
+            raise ValueError("the first one")
+        return super().step(action)
+
+
+def test_envs_that_are_made_anew_at_once_are_told_their_own_indices(engine: Any) -> None:
+    Asked.made.clear()
+    with engine([functools.partial(Asked, tag) for tag in range(6)], concurrency="threads", on_error="renew") as vec:
+        vec.reset()
+        for _ in range(2):
+            vec.step([0] * 6)
+        made = {pair for pairs in vec.call(asked_by, None) for pair in pairs}
+        assert made == {(tag, tag) for tag in range(6)}
+        assert vec.stats()["errors"] == 6
+    with pytest.raises(vecenvs.errors.VecEnvError, match="is for env functions"):
+        vecenvs.this_worker()
+
+
+def asked_by(env: Any) -> Any:
+    assert env.unwrapped.made.count((env.unwrapped.tag, env.unwrapped.tag)) == 2
+    return env.unwrapped.made

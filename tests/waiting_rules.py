@@ -42,7 +42,6 @@ class WaitingRules(
     test_a_batched_env_that_raises_too_often = None
     test_a_batched_env_whose_reset_raises = None
     test_evaluate_of_batched_envs = None
-    test_envs_are_told_of_their_worker = None  # in the caller's process only while they are made
 
 
 class WaitingRows(AutoresetConformance):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from vecenvs.errors import VecEnvError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,12 @@ class ThisWorker:
     index_on_node: int  # its number among this VecEnv's workers on that machine, from 0
 
 
-told: ThisWorker | None = None  # the worker whose envs run now
+class _Here(threading.local):
+    worker: ThisWorker | None = None  # whose envs run in this thread now
+
+
+_here = _Here()
+_process: ThisWorker | None = None  # the worker that this process is
 calls = 0  # of this_worker
 
 
@@ -37,20 +45,35 @@ def this_worker() -> ThisWorker:
     """
     global calls  # noqa: PLW0603
     calls += 1
-    if told is None:
+    if (found := current()) is None:
         raise VecEnvError(
             "this_worker() is for env functions, initializers and envs, which a VecEnv's worker runs: call it there; "
             "envs in the calling process have to call it while they are made, too"
         )
-    return told
+    return found
 
 
-@contextmanager
-def acting(worker: ThisWorker | None, making: int | None = None) -> Iterator[None]:
-    """Let `this_worker` tell of a worker, and of the env that it makes."""
-    global told  # noqa: PLW0603
-    before, told = told, None if worker is None else replace(worker, env_index=making)
+def current() -> ThisWorker | None:
+    """Return the worker whose envs run here, if there is one."""
+    return _here.worker or _process
+
+
+def become(worker: ThisWorker) -> None:
+    """Let this process be a worker."""
+    global _process  # noqa: PLW0603
+    _here.worker, _process = None, worker
+
+
+def adopt(worker: ThisWorker | None) -> None:
+    """Let this thread run the envs of a worker."""
+    _here.worker = worker
+
+
+def acted(worker: ThisWorker | None, making: int | None, function: Callable[..., T], *args: object) -> T:
+    """Call a function during which `this_worker` tells of a worker, and of the env that it makes."""
+    before, now = _here.worker, worker and replace(worker, env_index=making)
     try:
-        yield
+        _here.worker = now
+        return function(*args)
     finally:
-        told = before
+        _here.worker = before  # nothing is called before this: the handler of a signal may raise when a call ends

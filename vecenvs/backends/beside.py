@@ -38,9 +38,10 @@ class BesideTransport(Transport):
         self._answers: deque[Message] = deque()
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()  # an item for each answer
         self._worker: Worker | None = None
-        with identity.acting(rules.told and rules.told.placed()):
-            self._envs, made, self._runner = make_envs(env_fns, first, rules, cores, seen, remote=False)
-        self._remake = partial(make_again, env_fns, first, rules, cores)
+        told = rules.told and rules.told.placed()
+        make = partial(make_envs, env_fns, first, rules, cores, seen, remote=False)
+        self._envs, made, self._runner = identity.acted(told, None, make)
+        self._remake = partial(make_again, env_fns, first, rules, cores, told)
         self._answers.append((0, int(Answer.MADE), made))
 
     def attach(self, batch: BatchColumns) -> None:

@@ -53,12 +53,12 @@ class LocalTransport(Transport):
         self._worker: Worker | None = None
         calls = identity.calls
         self._told = rules.told and rules.told.placed()
-        with identity.acting(self._told):
-            self._envs, made, _ = make_envs(env_fns, first, rules, cores, seen, remote=False)
+        make = partial(make_envs, env_fns, first, rules, cores, seen, remote=False)
+        self._envs, made, _ = identity.acted(self._told, None, make)
         self._made = perf_counter()
         self._stepping = 0.0  # seconds spent within commands
         self._asked = identity.calls > calls  # whether envs of this worker want to know which one it is
-        self._remake = partial(make_again, env_fns, first, rules, cores)
+        self._remake = partial(make_again, env_fns, first, rules, cores, self._told)
         self._answers.append((0, int(Answer.MADE), made))
 
     def attach(self, batch: BatchColumns) -> None:
@@ -69,7 +69,8 @@ class LocalTransport(Transport):
             if asynchronous:
                 self._answered.put(None)
 
-        self._worker = Worker(self._envs, self._first, batch, self._rules, answer, remote=False, remake=self._remake)
+        make = partial(Worker, self._envs, self._first, batch, self._rules, answer, remote=False, remake=self._remake)
+        self._worker = identity.acted(self._told, None, make)
 
     def envs(self) -> list[Any]:
         """Return the list of envs that the worker steps: the caller may look into them and exchange some."""
@@ -84,8 +85,7 @@ class LocalTransport(Transport):
         if self._worker is None or not self._asked:
             done = self._worker is not None and self._worker.try_step(number)
         else:
-            with identity.acting(self._told):
-                done = self._worker.try_step(number)
+            done = identity.acted(self._told, None, self._worker.try_step, number)
         self._stepping += perf_counter() - began
         return done
 
@@ -128,8 +128,7 @@ class LocalTransport(Transport):
             if timeout == 0 and tag & 0xFF != _AWAIT_RESET:  # this one only asks for the result of a thread
                 break
             if self._asked:
-                with identity.acting(self._told):
-                    self._carry_out(worker, number, tag, body)
+                identity.acted(self._told, None, self._carry_out, worker, number, tag, body)
             else:
                 self._carry_out(worker, number, tag, body)
         if timeout != 0:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from vecenvs import identity
 from vecenvs._native import forks
 from vecenvs.errors import VecEnvError
 from vecenvs.worker.outcomes import Job, Raised, Runner
@@ -79,6 +80,7 @@ class EnvTasks(Runner):
             self._thread.join(seconds)
 
     def _run(self) -> None:
+        identity.adopt(self._who)
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable
 
+from vecenvs import identity
 from vecenvs._native import forks
 from vecenvs.worker.outcomes import Job, Raised, Runner
 from vecenvs.worker.process import HeldSignals
@@ -65,6 +66,7 @@ class EnvThreads(Runner):
         return jobs
 
     def _serve(self, jobs: queue.SimpleQueue[Job | None]) -> None:
+        identity.adopt(self._who)
         while (job := jobs.get()) is not None:
             if job.over:  # begun twice, as an exception came in between
                 continue

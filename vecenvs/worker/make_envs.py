@@ -21,6 +21,7 @@ from vecenvs.batched import Batched
 from vecenvs.cpus import sharing
 from vecenvs.env_calls import SlotFn
 from vecenvs.errors import RepeatedEnvError, SpaceMismatch, VecEnvError
+from vecenvs.identity import ThisWorker
 from vecenvs.transport.protocol import RemoteFailure, ShardSpec
 from vecenvs.vec_env import batched_env_hint
 from vecenvs.worker.calls import close_envs
@@ -70,7 +71,7 @@ def make_envs(
     """
     envs: list[Any] = []
     seen = set() if seen is None else seen
-    slot, runner = first, None
+    slot, runner, told = first, None, identity.current()
     try:
         with HeldSignals():  # it has threads
             runner = make_runner(first, rules)
@@ -78,17 +79,16 @@ def make_envs(
             for env_fn in env_fns:
                 if kept is not None:
                     kept.append(env_fn)
-                make = partial(_share, env_fn, cores)
+                make = partial(identity.acted, told, slot, _share, env_fn, cores)
                 if rules.pace is not None:
                     rules.pace.wait()
-                with identity.acting(identity.told, slot):
-                    env = run(make) if runner is None else runner.call(slot - first, make)
+                env = run(make) if runner is None else runner.call(slot - first, make)
                 if not isinstance(env_fn, Batched):
                     _check_env(env, slot)
                 bare = id(getattr(env, "unwrapped", env))
                 if bare in seen:
-                    told = f"the env function of env {slot} gave an env that another one had given already"
-                    raise RepeatedEnvError(slot, f"{told}: {NEW_EACH_TIME}")
+                    why = f"the env function of env {slot} gave an env that another one had given already"
+                    raise RepeatedEnvError(slot, f"{why}: {NEW_EACH_TIME}")
                 seen.add(bare)
                 envs.append(_host_of(env, env_fn, slot, rules) if isinstance(env_fn, Batched) else env)
                 if rules.concurrency == "asyncio":
@@ -116,9 +116,12 @@ def _share(env_fn: Callable[[], Any], cores: int | None) -> Any:
 
 
 def make_again(
-    env_fns: Sequence[Callable[[], Any]], first: int, rules: Rules, cores: int | None, local: int, like: Any
-) -> Any:
+    env_fns: Sequence[Callable[[], Any]], first: int, rules: Rules, cores: int | None, told: ThisWorker | None,
+    local: int, like: Any,
+) -> Any:  # fmt: skip
     """Make env `local` of a worker once more; `like` has what it must have, too. SpaceMismatch if it has not.
+
+    `told` is the worker, where it is not the whole process.
 
     Numbers beyond its envs are those of spares.
     """
@@ -129,8 +132,7 @@ def make_again(
         env_fn = env_fn.of_spare()
     if rules.pace is not None:
         rules.pace.wait()
-    with identity.acting(identity.told, None if spare else slot):
-        env = run(_share, env_fn, cores)
+    env = run(identity.acted, told or identity.current(), None if spare else slot, _share, env_fn, cores)
     if isinstance(env_fn, Batched):
         env = _host_of(env, env_fn, slot, rules)
     else:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from vecenvs import identity
 from vecenvs.errors import StepTimeout
 from vecenvs.worker.rules import TimeLimits, WorkShare
 
@@ -100,6 +101,7 @@ class Runner(abc.ABC):
         self.abandoned: set[int] = set()
         self.hanging = 0  # abandoned envs that go on
         self._first = first
+        self._who = identity.current()
         self._limits = {what: limit for what, limit in limits._asdict().items() if limit < math.inf}
         self._tick = min([0.1, *(limit / 8 for limit in self._limits.values())])
         self._timed: dict[Job, None] = {}  # jobs with a limit that have begun, by the time of that

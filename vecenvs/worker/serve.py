@@ -174,12 +174,12 @@ class ShardServer:
         again = again or rules.spares > 0
         kept: list[Any] = []
         if rules.told is not None:
-            identity.told = rules.told.placed()
+            identity.become(rules.told.placed())
             rules.told.separate_generators()
         self._envs, self._made, self._runner = make_envs(
             env_fns, first, rules, cores, remote=True, kept=kept if again else None
         )
-        self._remake = partial(make_again, kept, first, rules, cores) if again else None
+        self._remake = partial(make_again, kept, first, rules, cores, None) if again else None
         self._run: Callable[[], None] | None = None
         self._forked = forked
 

@@ -66,6 +66,16 @@ class IdentityConformance(Conformance):
             this_worker()
 
 
+    def test_envs_ask_in_resets_beside_steps(self, make: Make) -> None:
+        vec = make([TellingEnv] * 3, autoreset="async")
+        vec.reset()
+        while min(map(len, vec.get_attr("told"))) < 7:
+            vec.step([0] * 3)
+        for slot, told in enumerate(vec.get_attr("told")):
+            assert {(each.slots, each.index) for each in told} == {(told[0].slots, told[0].index)}
+            assert slot in told[0].slots
+
+
 class IdentityWorkerConformance(Conformance):
     """Worker processes differ in what they draw from global generators."""
 
