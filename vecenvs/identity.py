@@ -60,7 +60,7 @@ def current() -> ThisWorker | None:
 
 def become(worker: ThisWorker) -> None:
     """Let this process be a worker."""
-    global _process  # noqa: PLW0603
+    global _process
     _here.worker, _process = None, worker
 
 

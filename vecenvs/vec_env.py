@@ -633,7 +633,8 @@ class VecEnv(abc.ABC):
             "resets" of envs that were asked for (no autoresets), "restarts" of workers, and the sums of what is counted
             by worker. "workers" is a list with a dict for each worker: "slots", the indices of its envs; "pid" and
             "host", the id of its process and the name of that one's machine (None while it is being replaced);
-            "restarts", how often it was replaced; "errors" of its envs, with `on_error`; "transitions", the rows that
+            "restarts", how often it was replaced; "errors" of its envs, with `on_error`, and late steps and resets
+            that did not end it, with `concurrency`; "transitions", the rows that
             were returned and are `active`, and "episodes", those that end one; the "seconds_waiting" for commands and
             "seconds_stepping" within them, and "rss_bytes", the memory of its process; "transport", by which its rows
             come: "in process", "shared" memory or "messages"; and what the engine adds. "transports" counts these ways.

@@ -79,7 +79,9 @@ def as_arrays(value: Any) -> Any:
         ("made/here-v0", {"data_format": "nope"}, ValueError, "nope"),
     ],
 )
-def test_arguments_are_refused_at_once(name: str, more: Any, error: type[Exception], match: str, tmp_path: Path) -> None:
+def test_arguments_are_refused_at_once(
+    name: str, more: Any, error: type[Exception], match: str, tmp_path: Path
+) -> None:
     """Nothing is left behind, so that the same name can be used."""
     with vecenvs.DummyVecEnv([nested]) as vec:
         with pytest.raises(error, match=match):

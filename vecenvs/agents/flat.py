@@ -17,8 +17,9 @@ from vecenvs.batch.info_batches import map_leaves
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.batch.lazy_infos import Infos
-from vecenvs.errors import VecEnvError
+from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
+from vecenvs.wrappers.kept_rows import KeptRows
 from vecenvs.wrappers.vec_rows import ABSENT, REPEAT, START, TERMINAL
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class FlatVecEnv(VecEnv):
         self.render_mode = vec.vec.render_mode
         self.autoreset = vec.autoreset
         self.copy = vec.vec.copy
+        self._kept = KeptRows()
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
@@ -88,26 +90,37 @@ class FlatVecEnv(VecEnv):
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
         envs = self._envs_of(indices)
+        self._kept.check_free("reset")
         with batches_made(self._batch):
             obs = self.multi.reset(envs, seed=self._by_env(seed, envs), options=self._by_env(options, envs))
         return self._flat(obs[self._group])
 
     def step_async(self, actions: Any) -> None:
+        self._kept.check_free("step_async")
         self.multi.step_async(self._divided(actions, self.multi.num_envs))
 
     def step_wait(self, timeout: float | None = None) -> StepReturn:
-        with batches_made(self._batch):
-            obs, rewards, dones, infos = self.multi.step_wait(timeout)
+        return self._kept.take(lambda _: self.multi.step_wait(timeout), self._work, "step")  # type: ignore[no-any-return]
+
+    def _work(self, value: Any, call: str, indices: Indices) -> Any:
+        if isinstance(value, EnvError):
+            value.batch = None if value.batch is None else self._batch(value.batch)
+            return value
+        if call == "recv":
+            return self._batch(value)
+        obs, rewards, dones, infos = value
         seen = obs[self._group]
         over = self.terminated | self.truncated
         return self._flat(seen), rewards[self._group].ravel(), over, self._infos(slice(None), dones, infos, seen)
 
     def send(self, actions: Any, indices: Indices = None) -> None:
         envs = self._envs_of(indices)
+        self._kept.check_free("send")
         self.multi.send(self._divided(actions, self.multi.num_envs if envs is None else len(envs)), envs)
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
         envs = self._envs_of(indices)
+        self._kept.check_free("reset_async")
         self.multi.reset_async(envs, seed=self._by_env(seed, envs), options=self._by_env(options, envs))
 
     def recv(
@@ -115,11 +128,12 @@ class FlatVecEnv(VecEnv):
     ) -> Batch:
         """Return rows of whole envs: `min_envs` and `max_envs` count rows, and are rounded up to whole envs."""
         most = None if max_envs is None else -(-max_envs // self._size)
-        with batches_made(self._batch):
-            return self._batch(self.multi.recv(-(-min_envs // self._size), most, timeout, self._envs_of(indices)))
+        least, envs = -(-min_envs // self._size), self._envs_of(indices)
+        return self._kept.take(lambda _: self.multi.recv(least, most, timeout, envs), self._work, "recv")  # type: ignore[no-any-return]
 
     async def await_rows(self, min_envs: int = 1, timeout: float | None = None, indices: Indices = None) -> None:
-        await self.multi.vec.await_rows(-(-min_envs // self._size), timeout, self._envs_of(indices))
+        if not self._kept:
+            await self.multi.await_rows(-(-min_envs // self._size), timeout, self._envs_of(indices))
 
     def _batch(self, rows: Any) -> Batch:
         every = self._rows_of(rows.indices)

@@ -18,8 +18,9 @@ from vecenvs.agents.last_rows import LastRows
 from vecenvs.agents.roster import FLAGS, STARTED, Roster
 from vecenvs.agents.rows import AgentRows, ByGroup, Masks, MultiAgentBatch, batches_made
 from vecenvs.arguments import check_choice, check_vec_env, parse_indices
-from vecenvs.errors import SpaceMismatch, VecEnvError
+from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, VecEnv
+from vecenvs.wrappers.kept_rows import KeptRows
 
 Self = TypeVar("Self", bound="MultiAgentVecEnv")
 
@@ -67,6 +68,7 @@ class MultiAgentVecEnv(AgentRows):
         for slot, agents in enumerate(vec.call(_agents, None)):
             if agents != names:
                 raise SpaceMismatch(slot, "possible_agents", agents, names)
+        self._kept = KeptRows()
         self._last = LastRows(vec, self.roster)
         self.flags = self._last.flags  # of the last row of each env
 
@@ -119,6 +121,7 @@ class MultiAgentVecEnv(AgentRows):
             EnvError: envs raised. The others have been reset.
         """
         slots = np.asarray(parse_indices(indices, self.num_envs), np.int64)
+        self._kept.check_free("reset")
         with batches_made(self._batch):
             obs = self.vec.reset(indices, seed=seed, options=options)
         self._last.begin(slots, obs)
@@ -144,13 +147,22 @@ class MultiAgentVecEnv(AgentRows):
     def step_async(self, actions: Any) -> None:
         """Start a step of every env and return at once; see `step`."""
         given = self._actions(actions, self.num_envs)
+        self._kept.check_free("step_async")
         self._last.note_actions(slice(None))  # first: a Ctrl-C may come once they are sent
         self.vec.step_async(given)
 
     def step_wait(self, timeout: float | None = None) -> tuple[ByGroup, ByGroup, NDArray[np.bool_], Any]:
         """Wait for the rows of the step that `step_async` started; see `step`."""
-        with batches_made(self._batch):
-            obs, _, dones, infos = self.vec.step_wait(timeout)
+        return self._kept.take(lambda _: self.vec.step_wait(timeout), self._work, "step")  # type: ignore[no-any-return]
+
+    def _work(self, value: Any, call: str, indices: Indices) -> Any:
+        if isinstance(value, EnvError):
+            error: Any = value
+            error.batch = None if error.batch is None else self._batch(error.batch)
+            return error
+        if call == "recv":
+            return self._batch(value)
+        obs, _, dones, infos = value
         rewards = self._last.take(slice(None), obs, dones, infos, self.vec.active)
         return obs, rewards, dones, infos
 
@@ -160,11 +172,13 @@ class MultiAgentVecEnv(AgentRows):
         """Start a step of some envs and return at once; see `VecEnv.send`. Actions are (len(indices), agents, ...)."""
         slots = np.asarray(parse_indices(indices, self.num_envs), np.int64)
         given = self._actions(actions, len(slots))
+        self._kept.check_free("send")
         self._last.note_actions(slots)
         self.vec.send(given, slots)
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
         """Start a reset of some envs and return at once. `recv` returns their rows; see `VecEnv.reset_async`."""
+        self._kept.check_free("reset_async")
         self.vec.reset_async(indices, seed=seed, options=options)
 
     def recv(
@@ -181,15 +195,19 @@ class MultiAgentVecEnv(AgentRows):
         Returns:
             The rows, at most one per env.
         """
-        with batches_made(self._batch):
-            return self._batch(self.vec.recv(min_envs, max_envs, timeout, indices))
+        return self._kept.take(lambda _: self.vec.recv(min_envs, max_envs, timeout, indices), self._work, "recv")  # type: ignore[no-any-return]
 
     async def arecv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
     ) -> MultiAgentBatch:
         """Do what `recv` does, in a coroutine: see `VecEnv.arecv`."""
-        await self.vec.await_rows(min_envs, timeout, indices)
+        await self.await_rows(min_envs, timeout, indices)
         return self.recv(min_envs, max_envs, timeout, indices)
+
+    async def await_rows(self, min_envs: int = 1, timeout: float | None = None, indices: Indices = None) -> None:
+        """Wait, in a coroutine, until `recv` has rows: see `VecEnv.await_rows`."""
+        if not self._kept:
+            await self.vec.await_rows(min_envs, timeout, indices)
 
     # About the last rows
 

@@ -53,8 +53,8 @@ class Finalizer:
 
     def cancel(self) -> bool:
         """Stop watching; return whether this process made the object, and so may end what belongs to it."""
+        _open.pop(self._owner(), None)  # first: a signal's handler may raise in between, and this is called again
         self._finalizer.detach()
-        _open.pop(self._owner(), None)
         return not self.forked
 
     @staticmethod

@@ -103,14 +103,14 @@ class PoolVecEnv(PoolBase):
             self._tasks.follow(self._step_results.turns, slots)
         if self._recycling is not None:
             self._recycling.look()  # after the commands for first rows, whose numbers are lower than those of its own
+        received = 0 if of_step else slots.bit_count()
         if of_step:
-            self._tally.steps += 1
             self._commands.end_step()
             self._free = not failed
-        else:
-            self._counters["received"] += slots.bit_count()
+        self._tally.steps += of_step  # nothing is called from here on: a signal's handler may raise when a call ends
+        self._counters["received"] += received
         self._tally.sums = self._tally.new
-        self._result = None  # nothing is called after this: a signal's handler may raise when a call ends
+        self._result = None
         if failed:
             try:
                 raise value

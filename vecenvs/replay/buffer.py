@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -118,7 +119,7 @@ class ReplayBuffer:
             A batch as described above. The arrays belong to the caller.
 
         Raises:
-            ValueError: fewer than `batch_size` transitions are stored.
+            ValueError: fewer than `batch_size` transitions are stored, or `beta` is negative.
         """
         return self.schema.batches(self.sample_rows(batch_size, 1, beta=beta), batch_size)[0]
 
@@ -128,6 +129,8 @@ class ReplayBuffer:
             raise ValueError(
                 f"a batch of {batch_size} from {len(self)} stored transitions: store more first, or sample fewer"
             )
+        if not 0 <= parse_number("beta", beta) < math.inf:
+            raise ValueError(f"beta must be a number from 0 on, not {beta!r}")
         n, words = batch_size * batches, self.schema.words
         rows = np.empty((n, self.drawn_words), np.uint64) if out is None else out[:n]
         if isinstance(self._storage, PrioritizedStorage):

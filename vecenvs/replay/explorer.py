@@ -130,7 +130,7 @@ class Explorer:
         if ended:
             next_obs = self._with_terminal_observations(next_obs, ended, infos)
             for i in ended:
-                mask[i] = not infos[i].get("worker_restarted")  # the env has not made this row
+                mask[i] = not (infos[i].get("worker_restarted") or "env_error" in infos[i])  # no row of the env's
             starts += [i for i in ended if infos[i].get("episode_start")]
         if not self._recorder.count:
             self._fragment_begun = time.monotonic()

@@ -55,13 +55,13 @@ class RowFlags:
 
     def clear(self, rows: Slots) -> None:
         """Remove all flags of these rows."""
-        self.some = False  # first of all: the thread of an async reset may set it at any time
         if type(rows) is range:
             self._cells[rows.start : rows.stop] = bytes(len(rows))
         else:
             for local in rows:
                 self._cells[local] = 0
-        if len(rows) < len(self._none) and self._cells != self._none:
+        self.some = False  # after that, as an exception may come in between
+        if self._cells != self._none:  # of other rows, or set by the thread of an async reset meanwhile
             self.some = True
 
 
@@ -149,7 +149,7 @@ class Autoreset:
         return obs, info
 
     def end_again(self, local: int) -> StepResult:
-        """Return the last row of an episode, in same_step mode, for which the env was reset too late, by a new reset."""
+        """Return the last row of an episode whose autoreset was too late, in same_step mode, by a new reset."""
         *row, flags = self.ended[local]
         obs = self.reset(local)
         self._flags.set(local, flags)

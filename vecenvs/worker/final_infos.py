@@ -38,6 +38,8 @@ def split_infos(infos: Columns, ended: NDArray[np.int64], n: int, *, as_gymnasiu
     others = {name: column for name, column in infos.items() if name not in statistics}
     over = mask_of(ended, n)
     resets, kept = select_rows(others, over), select_rows(others, ~over)
+    if last is not None and not isinstance(last.values, dict):  # Gymnasium's form before 1.0: a dict for each env
+        last = InfoColumn(ended, columns_of_dicts([last.value(row) for row in ended.tolist()], ended))
     kept = merge_disjoint(kept, {**(last.values if last is not None else {}), **statistics})
     return SplitInfos(kept, resets, _items(finals, ended))
 
@@ -45,10 +47,18 @@ def split_infos(infos: Columns, ended: NDArray[np.int64], n: int, *, as_gymnasiu
 def columns_of_list(infos: Sequence[dict[str, Any]], ended: NDArray[np.bool_], *, same_step: bool) -> Columns:
     """Return the columns of infos that are a list, as SB3 has them, those of ended rows as `split_infos` takes them.
 
-    "terminal_observation" in these becomes "final_obs", unless one lacks it; but for `same_step` it is left out.
+    "terminal_observation" in these becomes "final_obs", unless one lacks it; but for `same_step` it is left out. If all
+    have "final_obs", they are Gymnasium's (DictInfoToList): "final_info" is of the episode, the rest of the reset.
     """
     rows = np.flatnonzero(ended)
     last = [infos[row] for row in rows.tolist()]
+    if last and all("final_obs" in info for info in last):
+        columns = columns_of_dicts(
+            [{name: value for name, value in info.items() if name not in ("final_obs", "final_info")} for info in infos]
+        )
+        columns["final_info"] = InfoColumn(rows, columns_of_dicts([info.get("final_info", {}) for info in last], rows))
+        columns["final_obs"] = InfoColumn(rows, [info["final_obs"] for info in last])
+        return columns
     finals = [info[_LAST] for info in last if _LAST in info]
     if len(finals) == len(last):
         last = [{name: value for name, value in info.items() if name != _LAST} for info in last]

@@ -186,10 +186,11 @@ class WaitingWorker(Worker):
         def work_on_new() -> Any:
             envs = self.env_shard.envs
             if self._runner.hanging > self._most_hanging:
-                remedy = "Such a worker process is replaced with on_failure='restart'"
+                self._leave_hanging()
+                here = "" if self._remote else "; this one is the calling process"
                 raise VecEnvError(
                     f"env {self._first + local} hangs, and {self._runner.hanging} calls of its worker's {len(envs)} "
-                    f"envs do: no more are made anew. {remedy}{'' if self._remote else '; this one is the calling process'}"
+                    "envs do: no more are made anew. Such a worker process is replaced with on_failure='restart'" + here
                 )
             env = self._remake(local, Unmade(envs[local]))
             check_time()

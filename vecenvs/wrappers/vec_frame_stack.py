@@ -14,13 +14,13 @@ from vecenvs.batch.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers.vec_rows import (
     REPEAT,
-    RESTARTED,
     TERMINAL,
     VecRowsWrapper,
     check_last,
     dict_space,
     flagged,
     last_rows,
+    lost,
     shows_next,
 )
 from vecenvs.wrappers.vec_transpose_image import channels_first, is_image
@@ -67,7 +67,7 @@ class VecFrameStack(VecRowsWrapper):
         repeats = flagged(batch, REPEAT)
         # Taken from the flags, because an env's own infos may have "episode_start", too.
         starts = ~batch.active & ~repeats | shows_next(batch, self.autoreset)
-        stale = repeats | flagged(batch, RESTARTED)
+        stale = repeats | lost(batch)
         ends = last_rows(batch)
         check_last((batch.infos[j] for j in ends), self.venv.observation_space)
         terminals = [self._layout.flatten(batch.infos[j][TERMINAL]) for j in ends]

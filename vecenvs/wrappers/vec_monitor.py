@@ -15,7 +15,7 @@ from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers.monitor import Monitor
 from vecenvs.wrappers.results_writer import ResultsWriter, check_keywords
-from vecenvs.wrappers.vec_rows import RESTARTED, VecRowsWrapper, begins
+from vecenvs.wrappers.vec_rows import VecRowsWrapper, begins, lost
 
 
 class VecMonitor(VecRowsWrapper):
@@ -25,8 +25,9 @@ class VecMonitor(VecRowsWrapper):
     rounded to 6 digits, followed by the `info_keywords`. The same row is written to the file at once; the file's
     episodes are in the order in which they ended.
 
-    Rows that are not transitions do not count. An episode cut short by a reset, or by the death of a worker, is left
-    out. Returns are sums of float64 rewards over `step`; over `recv` rewards have been rounded to float32.
+    Rows that are not transitions do not count. An episode cut short by a reset, an exception of the env's (`on_error`)
+    or the death of a worker is left out. Returns are sums of float64 rewards over `step`; over `recv` rewards have been
+    rounded to float32.
 
     If the envs have Monitors already, a UserWarning says that their `info["episode"]` is replaced, as SB3's does.
 
@@ -71,10 +72,9 @@ class VecMonitor(VecRowsWrapper):
         self.episode_returns[counted] += exact[batch.active]
         self.episode_lengths[counted] += 1
         over = batch.dones
-        for j in np.flatnonzero(over):
+        for j in np.flatnonzero(over & ~lost(batch)) if over.any() else ():
             info = batch.infos[j]
-            if not info.get(RESTARTED):
-                info["episode"] = self._end_episode(int(batch.indices[j]), info)
+            info["episode"] = self._end_episode(int(batch.indices[j]), info)
         begun = batch.indices[over | begins(batch)]
         self.episode_returns[begun] = 0.0
         self.episode_lengths[begun] = 0

@@ -18,7 +18,7 @@ from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import ClosedError, VecEnvError
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers import vec_statistics
-from vecenvs.wrappers.vec_rows import REPEAT, VecRowsWrapper, begins, check_last, flagged, last_infos, shows_next
+from vecenvs.wrappers.vec_rows import REPEAT, VecRowsWrapper, begins, check_last, flagged, last_infos, lost, shows_next
 from vecenvs.wrappers.vec_statistics import Merger, Statistics, boxes_of, normalized_space
 
 
@@ -148,8 +148,9 @@ class VecNormalize(VecRowsWrapper):
             for key, statistics in self._in_use.items():
                 part = batch.obs if key is None else batch.obs[key]
                 statistics.add(part if fresh.all() else part[fresh])
-            real = slots[batch.active]
-            self.returns[real] = self.returns[real] * self.gamma + batch.rewards[batch.active]
+            stepped = batch.active & ~lost(batch) if over.any() else batch.active
+            real = slots[stepped]
+            self.returns[real] = self.returns[real] * self.gamma + batch.rewards[stepped]
             self._statistics.returns.add(self.returns[real])
             if lock_step:
                 self.flush()

@@ -20,9 +20,8 @@ from vecenvs.errors import BackendUnavailable
 from vecenvs.transport.reset_arguments import SEED
 from vecenvs.vec_env import Indices, VecEnv
 from vecenvs.worker.process import HeldSignals
-from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, TERMINAL, VecRowsWrapper, flagged, shows_next
+from vecenvs.wrappers.vec_rows import REPEAT, TERMINAL, VecRowsWrapper, flagged, lost, shows_next
 
-_ERROR = "env_error"
 _BYTES = 64 << 20  # of finished episodes that are kept until they are written
 
 
@@ -32,8 +31,8 @@ class VecRecorder(VecRowsWrapper):
     Observations and rewards are those that `venv` returns, and actions those that it gets, so wrap what the dataset is
     to have. Each episode has its own last observation in every autoreset mode. One that a reset or `close` cuts short
     is truncated at its last step, and so is one that a worker's death or an env's error has ended. With `episode_seeds`
-    episodes have their seeds. The dataset is made at once, without episodes; finished ones are written now and then, and
-    all others by `close`. A Ctrl-C leaves it whole.
+    episodes have their seeds. The dataset is made at once, without episodes; finished ones are written now and then,
+    and all others by `close`. A Ctrl-C leaves it whole.
 
     Args:
         venv: the VecEnv to wrap.
@@ -76,12 +75,16 @@ class VecRecorder(VecRowsWrapper):
         self.episodes = 0
 
     def _new_dataset(self, dataset_id: str, arguments: dict[str, Any]) -> Any:
-        """Make a dataset without episodes, so that whatever is wrong with the arguments is said before the first step."""
+        """Make a dataset without episodes, so that what is wrong with the arguments is said before the first step."""
         if not re.search(r"-v\d+$", dataset_id):
-            raise ValueError(f"dataset_id must be a name with a version, such as 'cartpole/random-v0', not {dataset_id!r}")
+            raise ValueError(
+                f"dataset_id must be a name with a version, such as 'cartpole/random-v0', not {dataset_id!r}"
+            )
         folder = Path(self._minari.storage.get_dataset_path(dataset_id))
         if folder.exists():
-            raise ValueError(f"there is a dataset {dataset_id!r} already, in {folder}: delete it, or take another version")
+            raise ValueError(
+                f"there is a dataset {dataset_id!r} already, in {folder}: delete it, or take another version"
+            )
         try:
             return self._minari.create_dataset_from_buffers(dataset_id, [], **arguments).storage
         except BaseException:
@@ -102,16 +105,15 @@ class VecRecorder(VecRowsWrapper):
             self._actions.assign(parts, np.array(slots, np.int64))
 
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
-        repeats, restarted = flagged(batch, REPEAT), flagged(batch, RESTARTED)
+        repeats, gone = flagged(batch, REPEAT), lost(batch)
         begun = (~batch.active & ~repeats) | shows_next(batch, self.autoreset)
         leaves = self._observations.flatten(batch.obs)
         for j, slot in enumerate(batch.indices.tolist()):
             row = [leaf[j] for leaf in leaves]
             episode = self._running[slot]
             if batch.active[j] and episode is not None:
-                info = batch.infos[j]
-                if not (restarted[j] or _ERROR in info):  # else the row is none of the env's
-                    last = self._observations.flatten(info[TERMINAL]) if batch.dones[j] else row
+                if not gone[j]:
+                    last = self._observations.flatten(batch.infos[j][TERMINAL]) if batch.dones[j] else row
                     episode.add(self._actions.parts(slot), last, exact[j], batch.terminated[j], batch.truncated[j])
                 if batch.dones[j]:
                     self._end(slot)

@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from vecenvs._native.twin import as_float32
 from vecenvs.arguments import parse_indices
 from vecenvs.batch.lazy_infos import LazyInfos
-from vecenvs.errors import AlreadySteppingError, EnvError, NotSteppingError, VecEnvError
+from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.state.env_state import EnvState
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
-from vecenvs.worker.process import HeldSignals
 from vecenvs.wrappers.base import VecEnvWrapper
+from vecenvs.wrappers.kept_rows import KeptRows
 
 # The keys of an info that say what its row is.
 START, REPEAT, RESTARTED, TERMINAL = "episode_start", "resetting", "worker_restarted", "terminal_observation"
+ERROR = "env_error"
 ABSENT = "absent"  # a row on which an agent's part ends, and its env goes on
 
 
@@ -40,9 +41,14 @@ class VecBatchWrapper(VecEnvWrapper):
     comes once more, within it. Rows that had come are what the next `step_wait` or `recv` returns.
     """
 
-    _came: Sequence[Any] = ()  # what `venv` has returned, or an EnvError that it has raised, before `_on_batch`
-    _came_by: tuple[str, Callable[[Any], Batch], bool]  # the call, what makes a Batch of that, lock_step
-    _ready: Any = None  # the same after it, as a Batch or an EnvError, until it is returned or raised
+    def __init__(
+        self,
+        venv: VecEnv,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+    ) -> None:
+        super().__init__(venv, observation_space, action_space)
+        self._kept = KeptRows()
 
     @abc.abstractmethod
     def _on_batch(self, batch: Batch, call: str, *, lock_step: bool) -> None:
@@ -55,35 +61,27 @@ class VecBatchWrapper(VecEnvWrapper):
         """
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
-        self._check_free("reset")
-        return self._first(lambda _: self.venv.reset(indices, seed=seed, options=options), indices)
+        self._kept.check_free("reset")
+        return self._rows_of(lambda _: self.venv.reset(indices, seed=seed, options=options), "reset", indices).obs
 
     def set_state(self, states: EnvState | Sequence[EnvState], indices: Indices = None) -> Any:
-        self._check_free("set_state")
-        return self._first(lambda _: self.venv.set_state(states, indices), indices)
-
-    def _first(self, take: Callable[[None], Any], indices: Indices) -> Any:
-        def first_rows(obs: Any) -> Batch:
-            return _first_rows(self.venv, obs, indices)
-
-        return self._rows_of(take, "reset", first_rows, lock_step=indices is None).obs
+        self._kept.check_free("set_state")
+        return self._rows_of(lambda _: self.venv.set_state(states, indices), "reset", indices).obs
 
     def step_async(self, actions: Any) -> None:
-        self._check_free("step_async")
+        self._kept.check_free("step_async")
         super().step_async(actions)
 
     def send(self, actions: Any, indices: Indices = None) -> None:
-        self._check_free("send")
+        self._kept.check_free("send")
         super().send(actions, indices)
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
-        self._check_free("reset_async")
+        self._kept.check_free("reset_async")
         super().reset_async(indices, seed=seed, options=options)
 
     def step_wait(self, timeout: float | None = None) -> StepReturn:
-        if self._holds_rows and self._came_by[0] != "step":
-            raise NotSteppingError("step_wait while an interrupted call has not returned its rows: recv first")
-        batch = self._rows_of(lambda _: self.venv.step_wait(timeout), "step", self._step_rows, lock_step=True)
+        batch = self._rows_of(lambda _: self.venv.step_wait(timeout), "step")
         return batch.obs, batch.rewards, batch.dones, batch.infos
 
     def recv(
@@ -92,52 +90,27 @@ class VecBatchWrapper(VecEnvWrapper):
         def take(_: None) -> Batch:
             return self.venv.recv(min_envs, max_envs, timeout, indices)
 
-        return self._rows_of(take, "recv", _same, lock_step=False)
+        return self._rows_of(take, "recv")
 
     async def await_rows(self, min_envs: int = 1, timeout: float | None = None, indices: Indices = None) -> None:
-        if not self._holds_rows:
+        if not self._kept:
             await super().await_rows(min_envs, timeout, indices)
 
-    @property
-    def _holds_rows(self) -> bool:
-        return bool(self._came) or self._ready is not None
+    def _rows_of(self, get: Callable[[None], Any], call: str, indices: Indices = None) -> Batch:
+        return self._kept.take(get, self._work, call, indices)  # type: ignore[no-any-return]
 
-    def _check_free(self, what: str) -> None:
-        """Raise if there are rows of an interrupted call."""
-        if self._holds_rows:
-            first = "step_wait" if self._came_by[0] == "step" else "recv"
-            raise AlreadySteppingError(f"{what} while an interrupted call has not returned its rows: {first} first")
+    def _work(self, value: Any, call: str, indices: Indices) -> Any:
+        failed = isinstance(value, EnvError)
+        batch = value.batch if failed else self._as_batch(value, call, indices)
+        if batch is not None:
+            self._on_batch(batch, call, lock_step=call != "recv" and indices is None)
+        return value if failed else batch
 
-    def _rows_of(
-        self, take: Callable[[None], Any], call: str, as_batch: Callable[[Any], Batch], *, lock_step: bool
-    ) -> Batch:
-        """Return the rows of an interrupted call, or those that `take` gives, once `_on_batch` has had them."""
-        if not self._holds_rows:
-            came: list[Any] = []
-            self._came, self._came_by = came, (call, as_batch, lock_step)
-            try:
-                came.extend(map(take, (None,)))  # no handler is called between the two
-            except EnvError as error:
-                came.append(error)
-        if self._ready is None:
-            with HeldSignals(first_only=True):
-                (value,), self._came = self._came, ()
-                call, as_batch, lock_step = self._came_by
-                batch = value.batch if isinstance(value, EnvError) else as_batch(value)
-                if batch is not None:
-                    self._on_batch(batch, call, lock_step=lock_step)
-                self._ready = value if isinstance(value, EnvError) else batch
-        ready = self._ready
-        failed = isinstance(ready, EnvError)
-        self._ready = None  # nothing is called after this: a handler could be, too
-        if failed:
-            try:
-                raise ready
-            finally:
-                del ready  # no cycle, over its traceback
-        return ready  # type: ignore[no-any-return]
-
-    def _step_rows(self, value: StepReturn) -> Batch:
+    def _as_batch(self, value: Any, call: str, indices: Indices) -> Batch:
+        if call == "recv":
+            return value  # type: ignore[no-any-return]
+        if call == "reset":
+            return _first_rows(self.venv, value, indices)
         venv, (obs, rewards, dones, infos) = self.venv, value
         slots = np.arange(venv.num_envs, dtype=np.int64)
         rows = StepRows(slots, obs, rewards, venv.terminated, venv.truncated, infos, venv.active)
@@ -146,7 +119,7 @@ class VecBatchWrapper(VecEnvWrapper):
 
     def close(self) -> None:
         super().close()
-        self._came, self._ready = (), None  # a closed VecEnv, which may be kept, holds no rows
+        self._kept.forget()
 
 
 class VecRowsWrapper(VecBatchWrapper):
@@ -199,6 +172,15 @@ def begins(batch: Batch) -> NDArray[np.bool_]:
     return ~batch.active if batch.active.all() else ~batch.active & ~flagged(batch, REPEAT)
 
 
+def lost(batch: Batch) -> NDArray[np.bool_]:
+    """Return which rows end an episode without a step, as the env raised or its worker was replaced; bool (k,)."""
+    found = np.zeros(len(batch), bool)
+    for j in np.flatnonzero(batch.dones).tolist():
+        info = batch.infos[j]
+        found[j] = info.get(RESTARTED) is True or (ERROR in info and bool(batch.truncated[j]))
+    return found
+
+
 def shows_next(batch: Batch, autoreset: str) -> NDArray[np.bool_]:
     """Return which rows end an episode and hold the first observation of the next one, bool (k,)."""
     over = batch.dones & (autoreset == "same_step")
@@ -243,7 +225,3 @@ def _first_rows(venv: VecEnv, obs: Any, indices: Indices) -> Batch:
     begun = venv.reset_infos
     infos: list[dict[str, Any]] = [{START if START in begun[slot] else REPEAT: True} for slot in slots]
     return Batch(np.array(slots, dtype=np.int64), obs, np.zeros(k, np.float32), none, none.copy(), infos, none.copy())
-
-
-def _same(batch: Batch) -> Batch:
-    return batch

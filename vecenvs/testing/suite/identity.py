@@ -65,7 +65,6 @@ class IdentityConformance(Conformance):
         with pytest.raises(VecEnvError, match="this_worker\\(\\) is for env functions"):
             this_worker()
 
-
     def test_envs_ask_in_resets_beside_steps(self, make: Make) -> None:
         vec = make([TellingEnv] * 3, autoreset="async")
         vec.reset()

@@ -93,7 +93,10 @@ class BlockWriter:
 
     def _bools(self, values: Any, what: str) -> Mask:
         """Return flags, one for each env, as an array of bools."""
-        return np.ascontiguousarray(self._checked(values, what, "biu") != 0)
+        found = self._checked(values, what, "biu")
+        if (wrong := found[(found != 0) & (found != 1)]).size:
+            raise ValueError(f"{what} must be True or False, not {wrong[0]}")
+        return np.ascontiguousarray(found != 0)
 
     def _checked(self, values: Any, what: str, kinds: str) -> NDArray[Any]:
         """Return values, one for each env. ValueError if they are of another shape, or of another kind of dtype."""

@@ -96,12 +96,19 @@ class HostPart(EnvProxy):
     def mark_as_reset(self) -> None:
         """Do nothing: the batched env still needs a reset."""
 
+    def file_lengths(self) -> dict[str, int]:
+        """Return none: Monitors are around single envs."""
+        return {}
+
+    def cut_files(self, lengths: dict[str, int]) -> None:
+        """Do nothing, as for `file_lengths`."""
+
 
 _BY_NAME: dict[Callable[..., Any], Callable[..., Any]] = {
     getattr(env_calls, name): getattr(HostPart, name)
     for name in (
         "get_attr", "set_attr", "has_attr", "env_method", "call_attr", "set_wrapper_attr", "env_is_wrapped", "render",
-        "mark_as_reset",
+        "mark_as_reset", "file_lengths", "cut_files",
     )
 }  # fmt: skip
 
