@@ -239,6 +239,32 @@ def test_signals_held_within_a_block_that_holds_them_already() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
+def test_held_signals_are_all_handled() -> None:
+    """Each of two handlers raises, as without the block: the second one at the next call after the first."""
+    handled: list[int] = []
+
+    def handle(number: int, _: object) -> None:
+        handled.append(number)
+        raise KeyError(number)
+
+    numbers = [signal.SIGUSR2, signal.SIGALRM]
+    before = [signal.signal(number, handle) for number in numbers]
+    raised = 0
+    try:
+        with contextlib.suppress(KeyError):  # of the second one
+            with contextlib.suppress(KeyError):
+                with HeldSignals():
+                    list(map(signal.raise_signal, numbers))
+                raised += 1
+            time.sleep(0)
+            raised += 1
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+    assert not raised
+    assert sorted(handled) == sorted(numbers)
+
+
 def test_a_signal_just_before_the_handlers_are_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker has been started by then; the signal is handled all the same."""
     restore = process._restore_handlers

@@ -194,6 +194,20 @@ def test_a_lost_worker(tmp_path: Path, mode: str, n: int, fragment_size: int) ->
     assert episode[ours][3] != episode[ours][2]
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_row_of_an_error(mode: str, n: int) -> None:
+    """An env that raises in its fourth step ends its episode; the row that tells of that is no transition."""
+    with DummyVecEnv([functools.partial(FailingEnv, 0, at=4)], autoreset=mode, on_error="reset") as vec:
+        batch = Explorer(vec, Ones(1), n_step=n, gamma=0.5, fragment_size=5).collect()
+    first = batch["episode"] == batch["episode"][0]
+    assert batch["obs"][first][:, 2].tolist() == [0, 1, 2]
+    assert batch["next_obs"][first][:, 2].tolist() == [min(t + n, 3) for t in range(3)]
+    assert not batch["terminated"][first].any()
+    if n == 3:
+        assert batch["discount"][first].tolist() == [0.125, 0.25, 0.5]
+
+
 def test_errors_pass_through() -> None:
     with pytest.raises(EnvError, match="env 3 failed in step"):
         Explorer(DummyVecEnv([functools.partial(FailingEnv, 3, at=2)]), Ones(1)).collect()

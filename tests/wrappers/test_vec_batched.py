@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -10,12 +11,15 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import DictInfoToList
 
 from vecenvs import Batched, DummyVecEnv, VecEnv, VecFrameStack, VecMonitor, VecNormalize, as_gymnasium
 from vecenvs.batch.lazy_infos import LazyInfos
+from vecenvs.errors import EnvError
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import SampledEnv
+from vecenvs.testing.envs import CountingEnv, SampledEnv
 from vecenvs.testing.envs.batches import ArrayBatch
+from vecenvs.wrappers import load_results
 
 N = 16
 
@@ -98,3 +102,83 @@ def test_wrappers_around_envs_without_last_observations() -> None:
             assert not any("terminal_observation" in info for info in infos)
             ends += sum("terminal_observation" in info for info in theirs)
         assert ends
+
+
+class OldFormBatch(ArrayBatch):
+    """The last infos as Gymnasium had them before 1.0: an array of objects, a dict for each ended env."""
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        *rows, infos = super().step(actions)
+        if "final_info" in infos:
+            last = infos.pop("final_info")
+            infos["final_info"] = np.full(self.num_envs, None, object)
+            for i in np.flatnonzero(infos["_final_info"]):
+                infos["final_info"][i] = {key: column[i] for key, column in last.items() if key[0] != "_"}
+        return *rows, infos
+
+
+class ListBatch(ArrayBatch):
+    """Infos as Gymnasium's DictInfoToList makes them."""
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        listed = DictInfoToList(self._envs).step(actions)
+        return tuple(listed)
+
+
+def listed(fns: Any) -> Any:
+    return DictInfoToList(SyncVectorEnv(fns, autoreset_mode=AutoresetMode.SAME_STEP))
+
+
+@pytest.mark.parametrize("kind", [OldFormBatch, ListBatch, listed])
+def test_every_form_of_last_infos(kind: Any) -> None:
+    fns = [functools.partial(CountingEnv, tag, 1 + tag) for tag in range(3)]
+    with DummyVecEnv([Batched(functools.partial(kind, fns), 3)]) as vec, DummyVecEnv(fns) as single:
+        vec.reset(seed=1)
+        single.reset(seed=1)
+        for _ in range(7):
+            *rows, infos = vec.step([0] * 3)
+            *expected, theirs = single.step([0] * 3)
+            assert_same(rows, expected)
+            for mine, other in zip(infos, theirs, strict=True):
+                assert_same(mine.get("terminal_observation"), other.get("terminal_observation"))
+                assert mine["t"] == other["t"]
+
+
+class OddFlags(ArrayBatch):
+    """A flag is 7."""
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        obs, rewards, terminated, truncated, infos = super().step(actions)
+        return obs, rewards, terminated.astype(int) + 7, truncated, infos
+
+
+def test_flags_are_true_or_false() -> None:
+    with DummyVecEnv([Batched(functools.partial(OddFlags, [CountingEnv] * 2), 2)]) as vec:
+        vec.reset()
+        with pytest.raises(EnvError, match="terminated must be True or False, not 7"):
+            vec.step([0] * 2)
+
+
+class RaisesOnce(CountingEnv):
+    """Raises in the third step of its first episode."""
+
+    def step(self, action: Any) -> Any:
+        if self.episode == 1 and self.t == 2:
+            raise ValueError("now and then")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_the_row_of_an_error_is_no_step(mode: str, tmp_path: Path) -> None:
+    engine = DummyVecEnv([functools.partial(RaisesOnce, 0, 4)], autoreset=mode, on_error="reset")
+    normalized = VecNormalize(engine, norm_obs=False)
+    with VecFrameStack(VecMonitor(normalized, tmp_path / "m", info_keywords=("tag",)), 3) as vec:
+        vec.reset()
+        rows = [vec.step([0]) for _ in range(8)]
+        ended = [(obs, info) for obs, _, dones, (info,) in rows if dones[0]]
+        assert "episode" not in ended[0][1]
+        frames = [info["terminal_observation"].reshape(3, 3)[:, 2].tolist() for _, info in ended]
+        assert frames == [[0, 1, 2], [2, 3, 4]]
+        assert ended[1][1]["episode"]["l"] == 4
+        assert normalized.ret_rms.count == pytest.approx(6 if mode == "next_step" else 7, abs=0.1)
+    assert load_results(str(tmp_path / "m.monitor.csv"))["l"].tolist() == [4]
