@@ -44,7 +44,7 @@ BUDGETS = {
     "batch _native": 2_212,
     "transport": 2_617,
     "worker": 6_728,
-    "state": 1_280,
+    "state": 1_283,
     "pool": 5_086,
     "backends": 3_948,
     "mpi make": 1_932,

@@ -137,7 +137,7 @@ def test_a_rank_that_was_heard_of_lately_is_not_asked(monkeypatch: pytest.Monkey
 
 def test_a_job_of_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no other to step envs."""
-    mpi = SimpleNamespace(COMM_WORLD=SimpleNamespace(Get_size=lambda: 1))
+    mpi = SimpleNamespace(COMM_WORLD=SimpleNamespace(Get_size=lambda: 1), COMM_NULL=None)
     monkeypatch.setattr(job, "was_launched", lambda: True)
     monkeypatch.setattr(job, "load_mpi", lambda: mpi)
     monkeypatch.setattr(job, "_known", [])
@@ -150,6 +150,7 @@ def test_a_fork_of_rank_0_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """At its end it leaves the job and MPI alone."""
     monkeypatch.setattr(job, "load_mpi", functools.partial(pytest.fail, "a fork has used MPI"))
     monkeypatch.setattr(job, "_pid", os.getpid() + 1)
+    monkeypatch.setattr(job, "_ends", False)
     job._end_all()
     monkeypatch.setattr(job, "_pid", os.getpid())
     with pytest.raises(pytest.fail.Exception, match="used MPI"):  # rank 0 itself does

@@ -47,6 +47,7 @@ _KEPT = (VecEnv, EnvSpec, np.dtype, struct.Struct, logging.Logger, pathlib.PureP
          threading.Thread, threading.Event, type(threading.Lock()), type(threading.RLock()))  # fmt: skip
 _KEPT_OF = (
     "pygame",
+    "torch:device",
     "vecenvs.wrappers.kept_rows",
     "vecenvs.wrappers.results_writer",
     "mujoco._structs:MjModel",

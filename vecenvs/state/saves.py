@@ -17,7 +17,7 @@ import numpy as np
 from vecenvs._version import __version__
 from vecenvs.array_file import ArrayFile, ArrayFileError, Kind, write
 from vecenvs.env_calls import cut_files, file_lengths, writers_of
-from vecenvs.errors import VecEnvError
+from vecenvs.errors import StateError, VecEnvError
 from vecenvs.state.adapters import qualified
 from vecenvs.state.encoding import Decoder, Encoder, EncodingError
 from vecenvs.state.env_state import EnvState
@@ -124,6 +124,8 @@ def load(vec: Any, path: str | os.PathLike[str], *, trusted: bool = False) -> An
             Decoder(layer, trusted=trusted).decode(node, layer)
         _cut(header["files"], around, inner)
         return extra if pickled is None else pickle.loads(pickled)
+    except StateError as exc:
+        raise VecEnvError(f"{path!r} does not fit: {exc}") from exc
     except (VecEnvError, OSError):
         raise
     except ArrayFileError as exc:
