@@ -224,6 +224,59 @@ def test_a_batched_env(path: Path) -> None:
             assert_same(other.step([2] * 3)[:3], vec.step([2] * 3)[:3], "rows")
 
 
+@pytest.mark.parametrize("engine", ["dummy", "subproc", "threads"])
+@pytest.mark.parametrize("lock_step", [True, False])
+def test_first_rows_that_were_not_returned(engine: str, lock_step: bool, path: Path) -> None:
+    """They come after the load: of each env the same rows in the same order, and its next reset is the same."""
+    engines: dict[str, Any] = {
+        "dummy": vecenvs.DummyVecEnv,
+        "subproc": partial(vecenvs.SubprocVecEnv, num_workers=2),
+        "threads": partial(vecenvs.DummyVecEnv, concurrency="threads"),
+    }
+    fns = [partial(CountingEnv, tag, 1 + tag) for tag in range(3)]
+
+    def rows(vec: Any, free: set[int], count: int) -> list[list[Any]]:
+        """Step until each env has so many rows; `free` are those that can be stepped."""
+        found: list[list[Any]] = [[] for _ in fns]
+        while min(map(len, found)) < count:
+            if lock_step:
+                obs, _, dones, infos = vec.step([0] * 3)
+                slots, active = range(3), vec.active
+            else:
+                if free:
+                    vec.send([0] * len(free), sorted(free))
+                batch = vec.recv()
+                slots, obs, dones, infos, active = (
+                    batch.indices.tolist(),
+                    batch.obs,
+                    batch.dones,
+                    batch.infos,
+                    batch.active,
+                )
+            for j, slot in enumerate(slots):
+                if "resetting" not in infos[j]:
+                    found[slot].append((obs[j].tolist(), bool(dones[j]), bool(active[j]), "episode_start" in infos[j]))
+            free = {slot for j, slot in enumerate(slots) if not dones[j]}
+        return [each[:count] for each in found]
+
+    with (
+        engines[engine](fns, autoreset="async", episode_seeds=True) as vec,
+        engines[engine](fns, autoreset="async", episode_seeds=True) as other,
+    ):
+        vec.reset(seed=4)
+        vec.send([0] * 3)
+        batch = vec.recv(3)
+        assert batch.dones.tolist() == [slot == 0 for slot in batch.indices]
+        save(vec, path)
+        load(other, path)
+        expected, found = rows(vec, {1, 2}, 9), rows(other, {1, 2}, 9)
+        assert found == expected
+        assert found[0][0] == ([0, 2, 0], False, False, True)
+        assert [each["episode_number"] for each in vec.reset_infos] >= [1, 1, 1]
+        seeds = [each.get_attr("seeds", [0])[0][:4] for each in (vec, other)]
+        assert seeds[0] == seeds[1]
+
+
 def test_several_agents(path: Path) -> None:
     from mpe2 import simple_spread_v3
 

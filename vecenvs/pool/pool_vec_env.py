@@ -276,10 +276,11 @@ class PoolVecEnv(PoolBase):
     def get_state(self, indices: Indices = None, *, verify: bool = False) -> list[EnvState]:
         slots = self._parse_slots("get_state", indices).slots
         states: list[EnvState] = self.call(take_state, indices, parse_flag("verify", verify))
-        waiting = self._commands.ready_extras()  # with the first rows of async autoresets
+        waiting, due = self._commands.ready_extras(), self._commands.resetting  # for the first rows of async autoresets
+        infos = [waiting[slot].reset_info or {} if slot in waiting else self.reset_infos[slot] for slot in slots]
         return [
-            state.begun_with(waiting[slot].reset_info or {} if slot in waiting else self.reset_infos[slot], slot)
-            for slot, state in zip(slots, states, strict=True)
+            state.begun_with(info, slot, first_due=slot in due)
+            for slot, info, state in zip(slots, infos, states, strict=True)
         ]
 
     def set_state(self, states: EnvState | Sequence[EnvState], indices: Indices = None) -> Any:
@@ -293,7 +294,10 @@ class PoolVecEnv(PoolBase):
         obs = self._first_rows(subset)
         held = {slot: state.held() for slot, state in given.items()}
         seeds, options = ({slot: each.get(name) for slot, each in held.items()} for name in ("seed", "options"))
-        self._episodes.hold(seeds, options, ())
+        due = [slot for slot, state in given.items() if state.first_due]
+        self._episodes.hold(seeds, options, due)
+        if due:
+            self._commands.begin_resets(*self._commands.first_rows_of(due))
         return obs
 
     def groups(self, count: int) -> list[NDArray[np.int64]]:

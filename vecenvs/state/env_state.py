@@ -23,6 +23,7 @@ class EnvState:
         stream: with `episode_seeds` the seed and the number of the next episode.
         info: the info of the last reset, as plain data.
         trusted: whether classes and functions in it are taken by their names.
+        first_due: in mode "async", whether the first row of its episode had come and was not returned yet.
     """
 
     kind: dict[str, str]
@@ -32,12 +33,13 @@ class EnvState:
     stream: tuple[int, int] | None
     info: Any = field(repr=False, default=None)
     trusted: bool = True
+    first_due: bool = False
 
-    def begun_with(self, info: dict[str, Any], slot: int) -> EnvState:
-        """Return the same state with the info of the last reset, as the caller has it."""
+    def begun_with(self, info: dict[str, Any], slot: int, *, first_due: bool) -> EnvState:
+        """Return the same state with what the caller knows: the info of the last reset, and whether its row is due."""
         own = {key: value for key, value in info.items() if key != "episode_start"}
         try:
-            return replace(self, info=Encoder(None).encode(own))
+            return replace(self, info=Encoder(None).encode(own), first_due=first_due)
         except EncodingError as exc:
             raise StateError(slot, f"env {slot}: the info of its last reset has {', '.join(own)}: {exc}") from exc
 

@@ -99,6 +99,7 @@ class Autoreset:
         self.errors = errors
         self._reset_marks = batch.info_marks[RESET].data
         self.held: dict[int, dict[str, Any]] = {}  # seeds and options for an env's next reset
+        self.due: dict[int, tuple[Any, dict[str, Any]]] = {}  # first rows that are to come again, after a state was set
         self.ended: dict[int, tuple[Any, ...]] = {}  # last rows, without observations, whose envs that wait are reset
         self._retires = False
         self._exchangeable = False  # whether the caller may exchange envs, so that each step looks up `env.step`
@@ -214,6 +215,8 @@ class Autoreset:
 
         The second try has the same seed; later ones have other seeds, as the env may fail with this one.
         """
+        if local in self.due and given is None:
+            return self.take_due(local)
         errors = self.errors
         if self.spares is not None and not given:
             if self._waits:
@@ -234,6 +237,13 @@ class Autoreset:
                 errors.happened(local, "reset", exc)
             if errors.pause(local) > 1:
                 given = self._change_seed(local, given, errors)
+
+    def take_due(self, local: int) -> Any:
+        """Return the first observation of an env that is in the state after its reset."""
+        obs, info = self.due.pop(local)
+        if info:
+            self.reset_infos[local] = info
+        return obs
 
     def _seed_new_env(self, local: int, given: dict[str, Any], errors: EnvErrors) -> None:
         """Seed the first reset of an env that was made anew, if it has no seed of its own."""
@@ -290,6 +300,7 @@ class Autoreset:
         obs, info = first
         info = own_info(info)
         self.ended.pop(local, None)
+        self.due.pop(local, None)
         self.states.begin(local, arguments)
         self.held.pop(local, None)
         if self.errors is not None:

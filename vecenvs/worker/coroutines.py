@@ -57,6 +57,8 @@ class TaskAutoreset(Autoreset):
         return obs, 0.0, False, False, copy_containers(self.reset_infos.get(local, {}))
 
     async def reset(self, local: int, given: dict[str, Any] | None = None) -> Any:
+        if local in self.due and given is None:
+            return self.take_due(local)
         errors = self.errors
         if errors is None:
             return await self._reset(local, given)

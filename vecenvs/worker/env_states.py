@@ -149,6 +149,8 @@ class EnvStates:
         if episode["held"] is not None:
             autoreset.held[local] = episode["held"]
         autoreset.set_phase(local, episode["phase"], info)
+        if state.first_due:
+            autoreset.due[local] = episode["obs"], info
         return episode["obs"]
 
     def _put(self, env: Any, local: int, state: EnvState, obs: Any) -> None:
