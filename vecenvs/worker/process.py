@@ -33,7 +33,7 @@ CLOSE_TIMEOUT = 2.0  # seconds for a worker to close its envs when it has to end
 # What terminals and schedulers send to whole process groups, and which is for the caller to act upon.
 _TOLD = [getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
 _GROUP = {*_TOLD, signal.SIGTERM}
-_SIGNALS = sorted(map(int, signal.valid_signals()))
+_SIGNALS = [number for number in map(int, signal.valid_signals()) if number < 32]  # those that have names
 
 
 class HasFileno(Protocol):
@@ -150,10 +150,10 @@ class HeldSignals:
         if _handlers or threading.current_thread() is not threading.main_thread():
             return
         self._holds = True
+        get = _signal.getsignal
         try:
             for number in _SIGNALS:  # signal.signal would make an Enum's member of each, which takes 2 us
-                handler = _signal.getsignal(number)
-                if callable(handler):
+                if callable(handler := get(number)):
                     _handlers[number] = handler
                     _signal.signal(number, self._note)
         except BaseException:

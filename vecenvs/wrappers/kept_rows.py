@@ -44,7 +44,7 @@ class KeptRows:
             call: "step", "recv" or "reset".
             indices: those of a reset.
         """
-        if not self:
+        if self._ready is None and not self._came:
             came: list[Any] = []
             self._came, self._by = came, (call, indices)
             try:

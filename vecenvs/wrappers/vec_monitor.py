@@ -15,7 +15,7 @@ from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers.monitor import Monitor
 from vecenvs.wrappers.results_writer import ResultsWriter, check_keywords
-from vecenvs.wrappers.vec_rows import VecRowsWrapper, begins, lost
+from vecenvs.wrappers.vec_rows import VecRowsWrapper, begins, is_lost
 
 
 class VecMonitor(VecRowsWrapper):
@@ -72,9 +72,10 @@ class VecMonitor(VecRowsWrapper):
         self.episode_returns[counted] += exact[batch.active]
         self.episode_lengths[counted] += 1
         over = batch.dones
-        for j in np.flatnonzero(over & ~lost(batch)) if over.any() else ():
+        for j in np.flatnonzero(over):
             info = batch.infos[j]
-            info["episode"] = self._end_episode(int(batch.indices[j]), info)
+            if not is_lost(info):
+                info["episode"] = self._end_episode(int(batch.indices[j]), info)
         begun = batch.indices[over | begins(batch)]
         self.episode_returns[begun] = 0.0
         self.episode_lengths[begun] = 0

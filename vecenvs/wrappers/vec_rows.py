@@ -173,12 +173,16 @@ def begins(batch: Batch) -> NDArray[np.bool_]:
 
 
 def lost(batch: Batch) -> NDArray[np.bool_]:
-    """Return which rows end an episode without a step, as the env raised or its worker was replaced; bool (k,)."""
+    """Return which rows end an episode without a step (`is_lost`), bool (k,)."""
     found = np.zeros(len(batch), bool)
     for j in np.flatnonzero(batch.dones).tolist():
-        info = batch.infos[j]
-        found[j] = info.get(RESTARTED) is True or (ERROR in info and bool(batch.truncated[j]))
+        found[j] = is_lost(batch.infos[j])
     return found
+
+
+def is_lost(info: dict[str, Any]) -> bool:
+    """Tell of a row that ends an episode whether the env has raised, or its worker was replaced."""
+    return info.get(RESTARTED) is True or ERROR in info
 
 
 def shows_next(batch: Batch, autoreset: str) -> NDArray[np.bool_]:
