@@ -48,7 +48,7 @@ BUDGETS = {
     "pool": 5_090,
     "backends": 3_948,
     "mpi make": 1_932,
-    "views wrappers compat": 6_497,
+    "views wrappers compat": 6_504,
     "replay": 2_678,
     "bench cli plots": 3_889,
     "testing": 11_033,

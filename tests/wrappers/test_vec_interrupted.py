@@ -197,6 +197,8 @@ def test_rows_of_an_interrupted_call_come_first(call: str) -> None:
             with pytest.raises(AlreadySteppingError, match="step_wait first" if call == "step" else "recv first"):
                 command()
         if call == "step":
+            with pytest.raises(AlreadySteppingError, match="step_wait first"):
+                vec.recv()
             assert vec.step_wait()[1].tolist() == [1002, 1002]
         else:
             with pytest.raises(NotSteppingError, match="recv first"):

@@ -51,7 +51,9 @@ class KeptRows:
                 came.extend(map(get, (None,)))  # no handler is called between the two
             except EnvError as error:
                 came.append(error)
-        elif call == "step" != self._by[0]:
+        elif call != "step" and self._by[0] == "step":
+            self.check_free(call)
+        elif call == "step" and self._by[0] != "step":
             raise NotSteppingError("step_wait while an interrupted call has not returned its rows: recv first")
         if self._ready is None:
             with HeldSignals(first_only=True):
