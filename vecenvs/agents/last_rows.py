@@ -13,8 +13,7 @@ from vecenvs.agents.roster import ACTS, ENDED, FLAGS, MASKS, PRESENT, REWARDS, S
 from vecenvs.agents.rows import ByGroup, masks_in_infos
 from vecenvs.batch.info_batches import map_leaves
 from vecenvs.vec_env import VecEnv
-from vecenvs.worker.autoreset import ERROR
-from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, TERMINAL
+from vecenvs.wrappers.vec_rows import REPEAT, TERMINAL, is_lost
 
 _NEXT = PRESENT | ACTS | STARTED
 
@@ -103,7 +102,7 @@ class LastRows:
         if isinstance(last, dict):
             last_flags, last_rewards = last.pop(FLAGS), last.pop(REWARDS)
             last.pop(MASKS, None)
-        if info.get(RESTARTED) or ERROR in info:  # the row that was lost: what its place holds is the one before
+        if is_lost(info):  # the row that was lost: what its place holds is the one before
             for name, part in self._roster.slices.items():  # on which agents may have ended
                 for rows in [last[name]] if following else [last[name], map_leaves(lambda each: each[j], obs[name])]:
                     map_leaves(partial(_clear, ~alive[part]), rows)

@@ -16,6 +16,7 @@ from vecenvs.errors import VecEnvError
 from vecenvs.replay.recorder import Recorder
 from vecenvs.replay.schema import Array, Rows, Schema
 from vecenvs.vec_env import VecEnv
+from vecenvs.wrappers.vec_rows import is_lost
 
 MAX_AGE = 1.0  # seconds after which a fragment that is not full is ready
 COUNTERS = ("steps", "transitions", "episodes", "version")
@@ -130,7 +131,7 @@ class Explorer:
         if ended:
             next_obs = self._with_terminal_observations(next_obs, ended, infos)
             for i in ended:
-                mask[i] = not (infos[i].get("worker_restarted") or "env_error" in infos[i])  # no row of the env's
+                mask[i] = not is_lost(infos[i])
             starts += [i for i in ended if infos[i].get("episode_start")]
         if not self._recorder.count:
             self._fragment_begun = time.monotonic()

@@ -149,6 +149,7 @@ class EnvStates:
         if episode["held"] is not None:
             autoreset.held[local] = episode["held"]
         autoreset.set_phase(local, episode["phase"], info)
+        autoreset.due.pop(local, None)  # of a state that was set before
         if state.first_due:
             autoreset.due[local] = episode["obs"], info
         return episode["obs"]

@@ -17,12 +17,12 @@ from vecenvs.batch.lazy_infos import LazyInfos
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.state.env_state import EnvState
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
+from vecenvs.worker.autoreset import ERROR
 from vecenvs.wrappers.base import VecEnvWrapper
 from vecenvs.wrappers.kept_rows import KeptRows
 
 # The keys of an info that say what its row is.
 START, REPEAT, RESTARTED, TERMINAL = "episode_start", "resetting", "worker_restarted", "terminal_observation"
-ERROR = "env_error"
 ABSENT = "absent"  # a row on which an agent's part ends, and its env goes on
 
 
