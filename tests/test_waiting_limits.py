@@ -354,6 +354,14 @@ class LateAsyncEnv(LateOnce, GateEnv):
         return await super().reset(**kwargs)
 
 
+def late_fns(kind: str, gate: Path) -> list[Any]:
+    """Return a late env of two steps, and another one."""
+    LateEnv.resets = LateAsyncEnv.resets = 0
+    if kind == "asyncio":
+        return [functools.partial(LateAsyncEnv, 0, gate, length=2), functools.partial(GateEnv, 1, gate, 99)]
+    return [functools.partial(LateEnv, 0, 2), functools.partial(CountingEnv, 1, 99)]
+
+
 @KINDS
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "async"])
 @pytest.mark.parametrize("policy", [{"on_error": "reset"}, {"on_error": "renew"}, {"on_failure": "restart"}], ids=str)
@@ -362,14 +370,8 @@ def test_a_late_autoreset_keeps_the_last_row(
     engine: Any, kind: str, autoreset: str, policy: Any, tmp_path: Path
 ) -> None:
     """The reset alone is repeated: the episode has ended before, and ends once."""
-    LateEnv.resets = LateAsyncEnv.resets = 0
-    gate = tmp_path / "none"
-    late: Any = functools.partial(LateEnv, 0, 2)
-    if kind == "asyncio":
-        late = functools.partial(LateAsyncEnv, 0, gate, length=2)
-    other = functools.partial(CountingEnv, 1, 99) if kind == "threads" else functools.partial(GateEnv, 1, gate)
     options = {"autoreset": autoreset, "reset_timeout": 0.4, "info_attrs": ("t",), **policy}
-    with engine([late, other], concurrency=kind, **options) as vec:
+    with engine(late_fns(kind, tmp_path / "none"), concurrency=kind, **options) as vec:
         vec.reset()
         rows: list[Any] = []
         for action in itertools.cycle([1, 2]):

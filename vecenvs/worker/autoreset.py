@@ -37,6 +37,7 @@ AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
 ERROR = "env_error"  # with `on_error` the key of infos of episodes that an exception has ended
 Acts = Sequence[Callable[[Any], Any]] | Mapping[int, Callable[[Any], Any]]  # by env
 
+FAILED = "failed before"
 RESET_FIRST = "reset([{}]) it first"  # views say it in words of their own: `EnvError.tell_reset`
 
 
@@ -237,6 +238,17 @@ class Autoreset:
                 errors.happened(local, "reset", exc)
             if errors.pause(local) > 1:
                 given = self._change_seed(local, given, errors)
+
+    def begin_wanted(self, local: int, wanted: Callable[[], bool]) -> Any:
+        """Reset an env that waits, in async mode; if that is not `wanted` by then, another reset has to follow."""
+        return self.begun(local, self.reset(local), wanted)
+
+    def begun(self, local: int, obs: Any, wanted: Callable[[], bool]) -> Any:
+        """Return what the reset of `begin_wanted` has returned."""
+        if not wanted():
+            self.refuse(local, FAILED)
+            self.reset_infos.pop(local, None)
+        return obs
 
     def take_due(self, local: int) -> Any:
         """Return the first observation of an env that is in the state after its reset."""

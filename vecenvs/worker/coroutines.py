@@ -51,6 +51,9 @@ class TaskAutoreset(Autoreset):
         self._flags.set(local, flags)
         return obs, *row
 
+    async def begin_wanted(self, local: int, wanted: Callable[[], bool]) -> Any:
+        return self.begun(local, await self.reset(local), wanted)
+
     async def _first_row(self, local: int, given: dict[str, Any] | None) -> StepResult:  # type: ignore[override]
         obs = await self.reset(local, given)
         self._flags.set(local, FIRST)

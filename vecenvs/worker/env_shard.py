@@ -327,9 +327,9 @@ class EnvShard:
         acts = self._steps.acts if given is None else self._resets.acts
         return {local: partial(self._autoreset.row, local, acts, values[local]) for local in some}
 
-    def begin_episode(self, local: int) -> Callable[[], Any]:
-        """Return what resets an env in async mode, whose outcome `first_row` takes."""
-        return partial(self._autoreset.reset, local)
+    def begin_episode(self, local: int, wanted: Callable[[], bool]) -> Callable[[], Any]:
+        """Return what resets an env in async mode, whose outcome `first_row` takes if it is still `wanted`."""
+        return partial(self._autoreset.begin_wanted, local, wanted)
 
     def cut_short(self, local: int, exc: BaseException) -> Callable[[], Any]:
         """Return what ends the episode of an env whose step was too late; raise `exc` if it was so too often."""

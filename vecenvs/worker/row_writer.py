@@ -10,7 +10,7 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.batch.infos import RESET, STEP, InfoWriter, completed
 from vecenvs.batch.values import copy_containers, shown
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, Slots, rows_of, shifted
-from vecenvs.worker.autoreset import Autoreset, RowFlags
+from vecenvs.worker.autoreset import FAILED, Autoreset, RowFlags
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.old_gym import remedy
 
@@ -144,7 +144,7 @@ class RowWriter:
 
     def _note_failure(self, local: int, failure: RemoteFailure, extras: list[RowExtras]) -> None:
         slot = self._first + local
-        self._autoreset.refuse(local, "failed before")
+        self._autoreset.refuse(local, FAILED)
         self._autoreset.reset_infos.pop(local, None)
         if self._reader is not None:
             self._reader.forget(local)

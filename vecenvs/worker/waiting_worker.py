@@ -277,11 +277,14 @@ class WaitingWorker(Worker):
         began = time.monotonic()
 
         def take(outcomes: dict[int, Any]) -> None:
-            if self._resets.under_way.get(local) is take:  # no reset has overtaken it
+            if wanted():
                 self._resets.put(local, (outcomes[local], time.monotonic() - began))
 
+        def wanted() -> bool:
+            return self._resets.under_way.get(local) is take  # neither a reset nor a failure has come since
+
         self._resets.under_way[local] = take
-        self._begin([local], {local: self.env_shard.begin_episode(local)}, take, "reset")
+        self._begin([local], {local: self.env_shard.begin_episode(local, wanted)}, take, "reset")
 
     def _write_first(self, number: int, local: int, found: tuple[Any, float]) -> None:
         outcome, seconds = found

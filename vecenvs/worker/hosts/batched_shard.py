@@ -14,7 +14,7 @@ from vecenvs.errors import StateError, VecEnvError
 from vecenvs.state.env_state import EnvState
 from vecenvs.transport.protocol import LastStep, RemoteFailure, RowExtras, RowsBody, Slots
 from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
-from vecenvs.worker.autoreset import ERROR, RowFlags
+from vecenvs.worker.autoreset import ERROR, FAILED, RowFlags
 from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors
 from vecenvs.worker.env_shard import BROKEN_OFF, FirstRow, raise_or_defer
 from vecenvs.worker.env_states import ENDED, STEPPING
@@ -333,14 +333,14 @@ class BatchedShard:
         """Note an exception of the host, after which all its envs need a reset; tell those that were `asked` so."""
         if not isinstance(exc, ENV_ERRORS):
             raise_or_defer(exc, self.deferred, remote=self._remote)
-        self._refused[:], self._why, self._needs_check = True, "failed before", True
+        self._refused[:], self._why, self._needs_check = True, FAILED, True
         self._ended, self._begun_next, self._lost = _NONE, self._begun_next & False, {}
         self._flags[:], self.flags.some = 0, True
         return RowsBody(self._failures.raised(doing, exc, self.all if asked is None else asked))
 
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
         """Fail envs for a reason from outside; the whole host needs a reset then."""
-        self._refused[:], self._why, self._needs_check = True, "failed before", True
+        self._refused[:], self._why, self._needs_check = True, FAILED, True
         self._flags[list(shard)], self.flags.some = 0, True
         self.info_writer.report_again()
         return self._failures.told(shard, why)
