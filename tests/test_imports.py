@@ -43,7 +43,7 @@ BUDGETS = {
     ROOT_FILES: 2_239,
     "batch _native": 2_212,
     "transport": 2_617,
-    "worker": 6_744,
+    "worker": 6_762,
     "state": 1_285,
     "pool": 5_090,
     "backends": 3_948,
@@ -51,7 +51,7 @@ BUDGETS = {
     "views wrappers compat": 6_504,
     "replay": 2_679,
     "bench cli plots": 3_889,
-    "testing": 11_033,
+    "testing": 11_007,
     BENCHMARKS: 8_342,
     "agents evaluation": 2_235,
 }

@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -87,55 +87,64 @@ def sampled(_: int = 0) -> SampledEnv:
     return SampledEnv(NESTED, end=0.3)
 
 
+def check_steps(vec: VecEnv, count: int) -> None:
+    """Check rows of so many steps of `sampled` envs, from a reset on, whatever the mode."""
+    n, seed, episodes = vec.num_envs, random.randrange(2**31), Episodes(vec)
+    episodes.begin(range(n), vec.reset(seed=seed))
+    for _ in range(count):
+        obs, rewards, _, infos = vec.step(episodes.actions(range(n)))
+        episodes.take(range(n), obs, rewards, vec.active, (vec.terminated, vec.truncated), infos)
+        if episodes.ended.any():
+            slots = np.flatnonzero(episodes.ended)
+            episodes.begin(slots.tolist(), vec.reset(slots))
+    episodes.check({slot: seed + slot for slot in range(n)}, sampled)
+
+
+def check_subsets(vec: VecEnv, mode: str, goes_on: Callable[[int], bool]) -> None:
+    """Check rows of `sampled` envs by sends and resets of some of them, at random, as long as `goes_on(turn)`.
+
+    Resets in the middle of episodes count. The root is the one that was drawn.
+    """
+    n, rng = vec.num_envs, random.Random(draw := random.randrange(2**31))
+    root, episodes, busy = vec.stats()["root_seed"], Episodes(vec), set(range(n))
+    vec.reset_async()
+    turn = 0
+    while (going := goes_on(turn)) or busy:
+        turn += 1
+        free = [slot for slot in range(n) if slot not in busy and going]
+        some = rng.sample(free, rng.randint(0, len(free)))
+        again = [slot for slot in some if episodes.ended[slot] or rng.random() < 0.1]
+        steps = [slot for slot in some if slot not in again]
+        if again:
+            vec.reset_async(again)
+        if steps:
+            vec.send(episodes.actions(steps), steps)
+        busy.update(some)
+        if not busy:
+            continue
+        batch = vec.recv(rng.randint(1, len(busy)))
+        slots = batch.indices.tolist()
+        flags = batch.terminated, batch.truncated
+        episodes.take(slots, batch.obs, batch.rewards, batch.active, flags, batch.infos)
+        busy.difference_update(slots)
+        if mode == "async":  # the first rows come by themselves
+            busy.update(slot for j, slot in enumerate(slots) if flags[0][j] or flags[1][j])
+    try:
+        episodes.check({slot: root + slot for slot in range(n)}, sampled)
+    except AssertionError as exc:
+        raise AssertionError(f"schedule {draw}") from exc
+
+
 class EpisodeSeedConformance(Conformance):
     """Every reset is seeded, by the root seed, the slot and the number of the episode."""
 
     @pytest.mark.parametrize("mode", MODES)
     def test_a_bare_loop_that_seeds_each_reset(self, make: Make, mode: str) -> None:
-        n, seed = 5, random.randrange(2**31)
-        vec = make([sampled] * n, autoreset=mode, episode_seeds=True)
-        episodes = Episodes(vec)
-        episodes.begin(range(n), vec.reset(seed=seed))
-        for _ in range(25):
-            obs, rewards, _, infos = vec.step(episodes.actions(range(n)))
-            episodes.take(range(n), obs, rewards, vec.active, (vec.terminated, vec.truncated), infos)
-            if episodes.ended.any():
-                slots = np.flatnonzero(episodes.ended)
-                episodes.begin(slots.tolist(), vec.reset(slots))
-        episodes.check({slot: seed + slot for slot in range(n)}, sampled)
+        check_steps(make([sampled] * 5, autoreset=mode, episode_seeds=True), 25)
 
     @pytest.mark.parametrize("mode", MODES)
     def test_any_subset_in_any_order(self, make: Make, mode: str) -> None:
-        """Sends and resets of some envs, by the drawn root; resets in the middle of episodes count."""
-        n, rng = 4, random.Random(draw := random.randrange(2**31))
-        vec = make([sampled] * n, autoreset=mode, episode_seeds=True)
-        root = vec.stats()["root_seed"]
-        episodes, busy = Episodes(vec), set[int]()
-        vec.reset_async()
-        busy.update(range(n))
-        for _ in range(40):
-            free = [slot for slot in range(n) if slot not in busy]
-            some = rng.sample(free, rng.randint(0, len(free)))
-            again = [slot for slot in some if episodes.ended[slot] or rng.random() < 0.1]
-            steps = [slot for slot in some if slot not in again]
-            if again:
-                vec.reset_async(again)
-            if steps:
-                vec.send(episodes.actions(steps), steps)
-            busy.update(some)
-            if not busy:
-                continue
-            batch = vec.recv(rng.randint(1, len(busy)))
-            slots = batch.indices.tolist()
-            flags = batch.terminated, batch.truncated
-            episodes.take(slots, batch.obs, batch.rewards, batch.active, flags, batch.infos)
-            busy.difference_update(slots)
-            if mode == "async":  # the first rows come by themselves
-                busy.update(slot for j, slot in enumerate(slots) if flags[0][j] or flags[1][j])
-        try:
-            episodes.check({slot: root + slot for slot in range(n)}, sampled)
-        except AssertionError as exc:
-            raise AssertionError(f"schedule {draw}") from exc
+        check_subsets(make([sampled] * 4, autoreset=mode, episode_seeds=True), mode, lambda turn: turn < 40)
 
     def test_a_seed_begins_with_episode_0_anew(self, make: Make) -> None:
         vec = make(counting_fns(3, length=2), episode_seeds=True)

@@ -17,7 +17,7 @@ from vecenvs.pool.recycling import Recycle
 from vecenvs.testing.envs import CountingEnv, FailingEnv, SimulatorEnv, counting_fns
 from vecenvs.testing.envs.batches import batched_fns
 from vecenvs.testing.suite.base import Conformance, Make
-from vecenvs.testing.suite.episode_seeds import MODES, Episodes, sampled
+from vecenvs.testing.suite.episode_seeds import MODES, Episodes, check_subsets, sampled
 from vecenvs.vec_env import VecEnv
 
 N = 2  # envs, of which the first has a worker of its own on every engine
@@ -120,34 +120,8 @@ class RecyclingConformance(ShortRecyclingConformance):
 
     @pytest.mark.parametrize("mode", MODES)
     def test_any_subset_while_workers_are_replaced(self, make: Make, mode: str) -> None:
-        rng = random.Random(draw := random.randrange(2**31))
         vec = make([sampled] * N, autoreset=mode, episode_seeds=True, recycle=Recycle(episodes=1))
-        root = vec.stats()["root_seed"]
-        episodes, busy = Episodes(vec), set(range(N))
-        vec.reset_async()
-        while vec.stats()["recycled"] < 3 or busy:
-            free = [slot for slot in range(N) if slot not in busy and vec.stats()["recycled"] < 3]
-            some = rng.sample(free, rng.randint(0, len(free)))
-            again = [slot for slot in some if episodes.ended[slot] or rng.random() < 0.05]
-            steps = [slot for slot in some if slot not in again]
-            if again:
-                vec.reset_async(again)
-            if steps:
-                vec.send(episodes.actions(steps), steps)
-            busy.update(some)
-            if not busy:
-                continue
-            batch = vec.recv(rng.randint(1, len(busy)))
-            slots = batch.indices.tolist()
-            flags = batch.terminated, batch.truncated
-            episodes.take(slots, batch.obs, batch.rewards, batch.active, flags, batch.infos)
-            busy.difference_update(slots)
-            if mode == "async":
-                busy.update(slot for j, slot in enumerate(slots) if flags[0][j] or flags[1][j])
-        try:
-            episodes.check({slot: root + slot for slot in range(N)}, sampled)
-        except AssertionError as exc:
-            raise AssertionError(f"schedule {draw}") from exc
+        check_subsets(vec, mode, lambda _: vec.stats()["recycled"] < 3)
 
     def test_a_worker_that_leaks(self, make: Make) -> None:
         make_env = functools.partial(SimulatorEnv, leak=8, length=(1, 3))

@@ -18,7 +18,7 @@ from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv, SimulatorEnv, counting_fns
 from vecenvs.testing.envs.batches import batched_fns
 from vecenvs.testing.suite.base import Conformance, Make
-from vecenvs.testing.suite.episode_seeds import Episodes, sampled
+from vecenvs.testing.suite.episode_seeds import check_steps, sampled
 from vecenvs.vec_env import VecEnv
 
 N = 4
@@ -65,17 +65,8 @@ class SparesConformance(Conformance):
 
     @pytest.mark.parametrize("mode", WAITING)
     def test_rows_with_spares(self, make: Make, mode: str) -> None:
-        seed, spares = random.randrange(2**31), random.randint(1, 5)
-        vec = make([sampled] * N, autoreset=mode, episode_seeds=True, spares=spares)
-        episodes = Episodes(vec)
-        episodes.begin(range(N), vec.reset(seed=seed))
-        for _ in range(40):
-            obs, rewards, _, infos = vec.step(episodes.actions(range(N)))
-            episodes.take(range(N), obs, rewards, vec.active, (vec.terminated, vec.truncated), infos)
-            if episodes.ended.any():
-                slots = np.flatnonzero(episodes.ended)
-                episodes.begin(slots.tolist(), vec.reset(slots))
-        episodes.check({slot: seed + slot for slot in range(N)}, sampled)
+        spares = random.randint(1, 5)
+        check_steps(make([sampled] * N, autoreset=mode, episode_seeds=True, spares=spares), 40)
 
     @pytest.mark.parametrize("mode", WAITING)
     def test_what_belongs_to_a_slot(self, make: Make, mode: str) -> None:
