@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import importlib
 import json
 import random
@@ -21,6 +22,7 @@ from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv
 from vecenvs.testing.envs.states import OpaqueEnv, StateBatch, StateEnv
 
+Phase = enum.Flag("Phase", "ONE TWO")
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
@@ -60,12 +62,18 @@ def test_every_mode(mode: str, path: Path) -> None:
         assert_same(other.step([1] * 3)[:3], vec.step([1] * 3)[:3], "rows")
 
 
-@pytest.mark.parametrize("extra", [None, {"@": 1, "a": np.arange(3), 2: (1.5, b"x")}, [float("nan"), 2**100, "ü"]])
+FIELDS = np.array([(1.5, [2, 3], b"x"), (2.5, [4, 5], b"y")], [("a", "f4"), ("b", "i8", 2), ("c", "S2")])
+EXTRAS: list[Any] = [None, {"@": 1, "a": np.arange(3), 2: (1.5, b"x")}, [float("nan"), 2**100, "ü"], FIELDS, FIELDS[1],
+                     np.array("2026-01-01", "M8[s]"), Phase.ONE | Phase.TWO]  # fmt: skip
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
 def test_what_the_program_adds(extra: Any, path: Path) -> None:
     with made() as vec:
         vec.reset()
         save(vec, path, extra=extra)
         assert repr(load(vec, path)) == repr(extra)
+        assert getattr(load(vec, path), "dtype", None) == getattr(extra, "dtype", None)
         rng = np.random.default_rng(5)
         save(vec, path, extra=rng)
         assert load(vec, path).random() == rng.random()

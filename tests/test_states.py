@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import importlib
 import pickle
 import random
 import types
 from array import array
-from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +19,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import wrappers
+from gymnasium import spaces, wrappers
 
 import vecenvs
 from vecenvs.state.adapters import adapter_of
 from vecenvs.state.encoding import Decoder, Encoder, EncodingError
 from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import CountingEnv
 from vecenvs.testing.envs.states import OpaqueEnv, StateEnv
 
 
@@ -138,6 +142,7 @@ def test_sticky_actions_repeat_the_last_one() -> None:
 
 
 Point = namedtuple("Point", "x y")
+Color = enum.IntFlag("Color", "RED GREEN BLUE")
 
 
 class Slotted:
@@ -186,6 +191,7 @@ def filled(seed: int) -> Node:
     node.slotted.first = node.inner
     node.function = lambda: seed
     node.builtin, node.type, node.module = len, dict, random
+    node.made = datetime(2026, 1, 1 + seed), Decimal(f"1.{seed}"), Counter({"a": seed}), Color(1) | Color(2 * seed)
     return node
 
 
@@ -197,7 +203,19 @@ def test_attributes_of_all_kinds() -> None:
     source.rng.random(3)
     assert Decoder(target, trusted=False).decode(data, target) is target
     expected = filled(7)
-    for name in ("plain", "arrays", "scalar", "empty", "point", "sets", "numbers", "default", "ordered", "names"):
+    for name in (
+        "plain",
+        "arrays",
+        "scalar",
+        "empty",
+        "point",
+        "sets",
+        "numbers",
+        "default",
+        "ordered",
+        "names",
+        "made",
+    ):
         assert_same(getattr(target, name), getattr(expected, name), name)
     assert_same(list(target.deque), list(expected.deque), "deque")
     assert target.deque.maxlen == 4
@@ -312,3 +330,197 @@ def test_verify_needs_the_functions_of_the_envs() -> None:
             assert len(vec.get_state(verify=True)) == 2
             for _ in range(25):
                 vec.step([1, 0])
+
+
+class Drawing(StateEnv):
+    """Its rewards are drawn by generators of spaces, and one that was seeded with an array."""
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+        self.items = spaces.Sequence(spaces.Discrete(1000))
+        self.graphs = spaces.Graph(spaces.Box(0, 1, (2,)), spaces.Discrete(1000))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        for space in (self.items, self.graphs) if seed is not None else ():
+            space.seed(seed)
+        self.rng = np.random.default_rng(np.array([1, seed or 0]))
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(action)
+        graph = self.graphs.sample()
+        parts = [graph.nodes, *(() if graph.edges is None else graph.edges), self.items.sample(), self.rng.random()]
+        return obs, sum(float(np.sum(part)) for part in parts), *rest
+
+
+def test_generators_wherever_they_are() -> None:
+    with vecenvs.DummyVecEnv([Drawing] * 2) as one, vecenvs.DummyVecEnv([Drawing] * 2) as other:
+        one.reset(seed=3)
+        other.reset(seed=5)
+        for _ in range(3):
+            one.step([0] * 2)
+        other.set_state(one.get_state())
+        for _ in range(4):
+            assert one.step([0] * 2)[1].tolist() == other.step([0] * 2)[1].tolist()
+
+
+def of_module(name: str, env: type) -> type:
+    """Return a class of the same methods that another module could have."""
+    return type(env.__name__, (env,), {"__module__": name})
+
+
+@pytest.mark.parametrize("module", ["pygame_snake", "moviepy_tools", "mine"])
+def test_modules_with_names_like_those_of_windows(module: str) -> None:
+    """Their objects are state, as are pygame's rectangles and vectors."""
+    import pygame
+
+    class Game(gymnasium.Env[Any, Any]):
+        observation_space, action_space = spaces.Box(-99, 99, (3,), np.float64), spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            self.rect, self.at = pygame.Rect(0, 0, 2, 2), pygame.math.Vector2(0, 0)
+            self.alias, self.board = self.rect, of_module(module, Node)(0)
+            self.window = pygame.Surface((2, 2))
+            return np.zeros(3), {}
+
+        def step(self, action: Any) -> Any:
+            self.alias.x += 1
+            self.at.x += 0.5
+            self.board.value += 2
+            return np.array([self.rect.x, self.at.x, self.board.value]), 0.0, False, False, {}
+
+    fns = [lambda: wrappers.TimeLimit(of_module(module, Game)(), 50)]
+    with vecenvs.DummyVecEnv(fns) as one, vecenvs.DummyVecEnv(fns) as other:
+        one.reset()
+        other.reset()
+        for _ in range(3):
+            one.step([0])
+        window = other.envs[0].unwrapped.window
+        other.set_state(one.get_state())
+        assert other.step([0])[0].tolist() == one.step([0])[0].tolist() == [[4.0, 2.0, 8.0]]
+        assert other.envs[0].unwrapped.window is window
+
+
+class Asked(OpaqueEnv):
+    """An env whose `get_state` is for another purpose."""
+
+    def get_state(self, player: int) -> Any:
+        return player
+
+    def set_state(self, state: Any) -> None:
+        raise RuntimeError
+
+
+def test_a_get_state_that_is_something_else() -> None:
+    """Episodes are replayed; without seeds the error says why there is no state."""
+    with vecenvs.DummyVecEnv([Asked]) as vec:
+        vec.reset()
+        with pytest.raises(vecenvs.StateError, match="its state cannot be read: TypeError: .*'player'"):
+            vec.get_state()
+    with vecenvs.DummyVecEnv([Asked], episode_seeds=True) as vec:
+        vec.reset(seed=1)
+        vec.step([1])
+        state = vec.get_state()
+        assert state[0].way == "replay"
+        expected = [vec.step([t % 2])[:3] for t in range(5)]
+        vec.set_state(state)
+        assert_same([vec.step([t % 2])[:3] for t in range(5)], expected, "rows")
+
+
+def test_verified_states_and_what_follows() -> None:
+    """The env beside the original ends with the episode in which it was made."""
+    with vecenvs.DummyVecEnv([partial(gymnasium.make, "CartPole-v1")]) as vec:
+        for follow in ("reset", "set_state"):
+            vec.reset(seed=0)
+            vec.step([0])
+            state = vec.get_state(verify=True)
+            vec.step([1])
+            if follow == "reset":
+                vec.reset()
+            else:
+                vec.set_state(state)
+            for t in range(9):
+                vec.step([t % 2])
+
+
+class Words(spaces.Space[Any]):
+    """A space that is shown by its address."""
+
+    def __init__(self) -> None:
+        super().__init__((), np.int64)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        return np.int64(self.np_random.integers(5))
+
+    def contains(self, x: Any) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Words)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class WordsEnv(StateEnv):
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space: Any = Words()
+
+
+def test_spaces_that_are_shown_by_their_address() -> None:
+    with vecenvs.DummyVecEnv([WordsEnv] * 2) as vec:
+        vec.reset(seed=0)
+        vec.step([np.int64(1), np.int64(1)])
+        vec.set_state(vec.get_state([0]), [1])
+
+
+class ComesAndGoes(CountingEnv):
+    """Only its first reset has an info."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        obs, _ = super().reset(**kwargs)
+        return obs, {"level": 1} if self.episode == 1 else {}
+
+
+def async_states(fns: list[Any]) -> list[Any]:
+    """Return states of envs of two steps whose next first rows have not been returned."""
+    with vecenvs.DummyVecEnv(fns, autoreset="async") as vec:
+        vec.reset()
+        vec.step([0] * len(fns))
+        assert vec.step([0] * len(fns))[2].all()
+        states = vec.get_state()
+    assert all(state.first_due for state in states)
+    return states
+
+
+def test_the_info_of_a_first_row_that_is_due() -> None:
+    fns = [partial(ComesAndGoes, tag, 2) for tag in range(2)]
+    states = async_states(fns)
+    with vecenvs.DummyVecEnv(fns, autoreset="async") as vec:
+        vec.reset()
+        vec.set_state(states)
+        assert vec.reset_infos == [{"episode_start": True}] * 2
+        vec.step([0] * 2)
+        assert vec.reset_infos == [{"episode_start": True}] * 2
+
+
+class Another(CountingEnv):
+    """Of another class."""
+
+
+def test_a_first_row_that_is_due_beside_an_error() -> None:
+    """The env that was put into its state gives this row next; the other one is reset."""
+    fns = [partial(CountingEnv, tag, 2) for tag in range(2)]
+    good, bad = async_states(fns)[0], async_states([partial(Another, 1, 2)])[0]
+    with vecenvs.DummyVecEnv(fns, autoreset="async") as vec:
+        vec.reset()
+        with pytest.raises(vecenvs.EnvError, match="another kind of env") as caught:
+            vec.set_state([good, bad])
+        assert [each.index for each in caught.value.errors] == [1]
+        vec.reset([1])
+        rows: list[Any] = []
+        while len(rows) < 5:
+            obs, _, _, infos = vec.step([0] * 2)
+            if "resetting" not in infos[0]:
+                rows.append(obs[0, 1:].tolist())
+        assert rows == [[2, 0], [2, 1], [2, 2], [3, 0], [3, 1]]

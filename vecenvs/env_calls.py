@@ -173,5 +173,6 @@ def cut_files(env: Any, lengths: dict[str, int]) -> None:
         writer.cut(lengths.get(writer.path))
 
 
+SETTERS: dict[str, Callable[..., Any]] = {each.__name__: each for each in (set_attr, set_wrapper_attr)}
 # What changes nothing on which an env's steps depend.
 READS = frozenset({get_attr, has_attr, env_is_wrapped, render, mark_as_reset, file_lengths, cut_files})

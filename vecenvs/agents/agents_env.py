@@ -211,6 +211,9 @@ class AgentsEnv(gym.Env[dict[str, Any], dict[str, Any]]):
                 env.step(None)
                 continue
             if self._first_ends and row.ends:
+                for other in self._alive:  # what the last turn has brought the others
+                    row.write(other, env.observe(other), PRESENT if other in self._met else PRESENT | STARTED)
+                    row.add_reward(other, env._cumulative_rewards[other])  # noqa: SLF001  as `last` does
                 break
             row.write(agent, obs, flags | ACTS)
             row.add_reward(agent, reward)

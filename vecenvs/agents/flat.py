@@ -66,6 +66,7 @@ class FlatVecEnv(VecEnv):
         self.autoreset = vec.autoreset
         self.copy = vec.vec.copy
         self._kept = KeptRows()
+        self.over = np.zeros(self.num_envs, bool)  # rows of envs that need a reset, where nothing resets them
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
@@ -111,6 +112,7 @@ class FlatVecEnv(VecEnv):
         obs, rewards, dones, infos = value
         seen = obs[self._group]
         over = self.terminated | self.truncated
+        self.over = np.repeat(dones, self._size)
         return self._flat(seen), rewards[self._group].ravel(), over, self._infos(slice(None), dones, infos, seen)
 
     def send(self, actions: Any, indices: Indices = None) -> None:
@@ -137,6 +139,7 @@ class FlatVecEnv(VecEnv):
 
     def _batch(self, rows: Any) -> Batch:
         every = self._rows_of(rows.indices)
+        self.over[every] = np.repeat(rows.dones, self._size)
         return Batch(
             every,
             self._flat(rows.obs[self._group]),

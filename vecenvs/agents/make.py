@@ -72,7 +72,7 @@ def make_multi_agent(
     given = None if groups is None else {name: tuple(members) for name, members in groups.items()}
     makers = [functools.partial(_make, fn, given, ends) for fn in fns]
     if backend is None:
-        choice = choose(len(fns), num_workers=num_workers, keep_caller_free=backend_kwargs.get("autoreset") == "async")
+        choice = choose(len(fns), num_workers=num_workers, in_workers=backend_kwargs.get("autoreset") == "async")
         backend, options = choice.backend, dict(choice.options)
     else:
         options = {} if num_workers is None else {"num_workers": num_workers}

@@ -19,6 +19,8 @@ def parse_actions(layout: SpaceLayout, actions: Any, n: int) -> list[Array]:
     """
     if isinstance(actions, list) and len(actions) != n:
         raise ValueError(f"{len(actions)} actions for {n} envs: give one action per env")
+    if n == 0 and isinstance(actions, list):  # of no env: it has no shape
+        return [np.zeros((0, *leaf.shape), leaf.dtype) for leaf in layout.leaves]
     if layout.is_flat and not layout.has_objects:
         return [_parse_leaf(layout.leaves[0], actions, n)]
     if layout.is_flat:

@@ -166,7 +166,8 @@ def _merge_columns(one: InfoColumn, other: InfoColumn) -> InfoColumn:
         return other if first is None else one
     rows = np.concatenate([first, second])
     order = np.argsort(rows, kind="stable")
-    if all(isinstance(column.values, np.ndarray) for column in (one, other)) and one.values.dtype == other.values.dtype:
+    forms = {isinstance(v, np.ndarray) and (v.dtype, v.shape[1:]) for v in (one.values, other.values)}
+    if len(forms) == 1 and False not in forms:
         return InfoColumn(rows[order], np.concatenate([one.values, other.values])[order])
     values = [column.value(row) for column, own in ((one, first), (other, second)) for row in own.tolist()]
     return InfoColumn(rows[order], [values[k] for k in order.tolist()])

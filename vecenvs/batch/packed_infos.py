@@ -21,8 +21,8 @@ class PackedColumns(NamedTuple):
     """Columns of infos.
 
     Attributes:
-        forms: what the columns of numbers are, by name: the number of rows (None for all), and the array's dtype and
-            shape; for infos within infos None and the forms of these.
+        forms: what the columns are, by name and in order. Of numbers the number of rows (None for all), and the array's
+            dtype and shape; for infos within infos None and the forms of these. None for one of the `others`.
         data: the rows and values of these, one after the other.
         others: the other columns.
     """
@@ -43,9 +43,8 @@ def pack(columns: Columns) -> PackedColumns | Columns:
         if form is None:
             del arrays[before:]
             others[name] = column
-        else:
-            forms[name] = form
-    if not forms:
+        forms[name] = form
+    if len(others) == len(columns):
         return columns
     return PackedColumns(
         forms, b"".join([array.tobytes().ljust(_room(array.nbytes), b"\0") for array in arrays]), others
@@ -69,7 +68,7 @@ def unpack(packed: PackedColumns | Columns) -> Columns:
         rows = None if count is None else take(np.int64, (count,))
         return InfoColumn(rows, {k: column(each) for k, each in shape.items()} if dtype is None else take(dtype, shape))
 
-    return {**{name: column(form) for name, form in packed.forms.items()}, **packed.others}
+    return {name: packed.others[name] if form is None else column(form) for name, form in packed.forms.items()}
 
 
 class Blocks:

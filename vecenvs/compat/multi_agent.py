@@ -173,15 +173,16 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
 
 
 def agent_row(obs: ByAgent, info: Mapping[str, Any]) -> AgentRow:
-    """Return a row's `AgentRow`. A replaced worker's row for a lost step has none: all agents are truncated."""
+    """Return a row's `AgentRow`. That of a lost step, or of an exception, has none: all agents are truncated."""
     if AGENTS in info:
         row: AgentRow = info[AGENTS]
         return row
+    why = {key: info[key] for key in ("env_error", "worker_restarted") if key in info}
     return AgentRow(
         rewards=dict.fromkeys(obs, 0.0),
         terminateds=dict.fromkeys([*obs, ALL], False),
         truncateds=dict.fromkeys([*obs, ALL], True),
-        infos={agent: {"worker_restarted": True} for agent in obs},
+        infos={agent: dict(why) for agent in obs},
     )
 
 

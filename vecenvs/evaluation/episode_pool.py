@@ -16,7 +16,7 @@ from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import EnvError, NotSteppingError, VecEnvError
 from vecenvs.evaluation.policies import Choose
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.worker.autoreset import ERROR
+from vecenvs.worker.env_errors import ERROR
 from vecenvs.wrappers import Monitor
 from vecenvs.wrappers.vec_rows import RESTARTED, begins
 

@@ -47,6 +47,7 @@ def choose(
     *,
     num_workers: int | None = None,
     keep_caller_free: bool = False,
+    in_workers: bool = False,
     own_processes: bool = False,
     cheap: bool = False,
     ranks: bool = True,
@@ -54,7 +55,8 @@ def choose(
     """Choose an engine for so many envs in this process. Never "ray", which has to be chosen.
 
     * "mpi" on the ranks of a job that mpirun has started, unless the program itself has begun to use MPI (SPMD);
-    * "dummy" for one env, for a few `cheap` ones, on one core, and in a daemonic process, which may not start others;
+    * "dummy" in a daemonic process, which may not start others; unless all live `in_workers`, for one env,
+      unless all shall live `in_workers`;
     * else "subproc", a worker per core, one of them the caller itself unless `keep_caller_free`.
 
     `num_workers` is what the user has asked for, if anything. With `keep_caller_free` the caller may step no share,
@@ -66,11 +68,12 @@ def choose(
     cores = max(1, worker_cores() // _local_ranks())
     if multiprocessing.current_process().daemon:
         return Choice("dummy", "a daemonic process may start no workers")
-    if num_envs == 1:
+    if num_envs == 1 and not in_workers:
         return Choice("dummy", "one env")
     if own_processes:
         return Choice("subproc", "each env needs a process")
-    if num_workers is None and cores == 1:
+    keep_caller_free = keep_caller_free or in_workers
+    if num_workers is None and cores == 1 and not in_workers:
         return Choice("dummy", "one core")
     if num_workers is None and not keep_caller_free and cheap and num_envs <= _FEW:
         return Choice("dummy", "few and cheap envs")

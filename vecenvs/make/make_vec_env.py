@@ -139,17 +139,15 @@ def make_vec_env(
 
     if num_workers is None and backend_kwargs.get("recycle") is not None and backend != "dummy":
         num_workers = len(sources)  # which it needs
-    chosen = _backend(backend, len(sources), parse_flag("force_dummy", force_dummy), backend_kwargs)
+    chosen = _backend(backend, parse_flag("force_dummy", force_dummy), backend_kwargs)
     options: dict[str, Any] = {}
     if chosen is None or chosen == AUTO:
         _check_arguments(backend_class("dummy"), AUTO, backend_kwargs)
         choice = choose(
             len(sources),
             num_workers=None if num_workers is None else min(len(sources), parse_int("num_workers", num_workers, 1)),
-            keep_caller_free=bool(native)
-            or autoreset == "async"
-            or initializer is not None
-            or _needs_workers(backend_kwargs),
+            keep_caller_free=bool(native),
+            in_workers=autoreset == "async" or initializer is not None or _needs_workers(backend_kwargs),
             own_processes=env_type == "retro",
             cheap=wrapper_class is None
             and env_kwargs.get("render_mode") is None
@@ -239,10 +237,10 @@ def _sources(env_id: Any, num_envs: int, env_type: Any) -> list[Source]:
     return list(env_id)
 
 
-def _backend(backend: Any, num_envs: int, force_dummy: bool, kwargs: Mapping[str, Any]) -> str | None:
+def _backend(backend: Any, force_dummy: bool, kwargs: Mapping[str, Any]) -> str | None:
     """Return the backend that the user has chosen. None: the rule is to choose one."""
     if backend is None:
-        if force_dummy or num_envs == 1:
+        if force_dummy:
             return "dummy"
         return "subproc" if kwargs.keys() - arguments_of(backend_class("dummy")).keys() else None
     if not isinstance(backend, str) or backend not in (*BACKENDS, AUTO):

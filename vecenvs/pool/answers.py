@@ -118,13 +118,14 @@ class Answers:
             rows = self._readable(worker, slots, body)
             self._batch.observations.take_objects(rows_of(slots), rows.objects)
             extras = {extra.slot: extra for extra in rows.extras}
-        commands.without_rows.discard(worker)
+        commands.without_rows.pop(worker, None)
         commands.add_rows(ReadyRows(slots, bits, extras))
         commands.mark_answered(each, bits)
 
     def _record_shard(self, worker: int, kind: int, body: Any) -> None:
         commands = self._commands
         shard, answers = commands.shards[worker], commands.step_answers
+        commands.without_rows.pop(worker, None)
         if body is None:
             answers.add(worker, None, plain=kind == _PLAIN)
         else:

@@ -239,7 +239,7 @@ class Commands(Unanswered):
 
     def started(self, worker: int, transport: Transport) -> None:
         """Put a new worker in place, which is sent what is unanswered before that."""
-        self.without_rows.add(worker)
+        self.without_rows[worker] = time.monotonic()
         self._sent[worker] = 0
         self.reviving = worker, transport
         if self.recorder is not None:
@@ -307,8 +307,8 @@ class Commands(Unanswered):
             if not self.recovery.lost:  # the first death in this step
                 self.split_step(other for other in range(len(self.shards)) if other not in self.stepping)
             self.stepping.pop(worker)
-            if not self.stepping:
-                self.stepping = None
+        if not self.stepping:
+            self.stepping = None
         self.step_slots = 0
         self.pending[worker] = {}
         self.pending_slots &= ~bits_of(self.shards[worker])

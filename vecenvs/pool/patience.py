@@ -49,12 +49,14 @@ class Patience:
             self._began = self._logged = now
         elif now - self._looked > LIVENESS + STOPPED:
             self._began += now - self._looked
+            for worker in self._unanswered.without_rows:
+                self._unanswered.without_rows[worker] += now - self._looked
         self._looked = now
         if now - self._logged >= LOG_EVERY:
             self._logged = now
             self._say("still waiting")
         if now - self._began >= self._workers.start_timeout:
-            self._check_first_rows()
+            self._check_first_rows(now)
 
     def explain(self, exc: BaseException) -> None:
         """Log what was waited for when a Ctrl-C came, if that took long. ClosedError if `close` is behind `exc`."""
@@ -67,9 +69,11 @@ class Patience:
         slots = describe_indices(slots_in(self._unanswered.unanswered_slots()))
         _log.warning("%s for envs %s, for %.0f s so far", what, slots, time.monotonic() - self._began)
 
-    def _check_first_rows(self) -> None:
+    def _check_first_rows(self, now: float) -> None:
         unanswered = self._unanswered.unanswered_slots()
-        for worker in self._unanswered.without_rows:
+        for worker, began in self._unanswered.without_rows.items():
+            if now - began < self._workers.start_timeout:
+                continue
             transport, shard = self._workers.transports[worker], self._workers.shards[worker]
             if unanswered & bits_of(shard) and not transport.untimed:
                 raise StartTimeout(worker, shard, self._workers.start_timeout, transport.where, "reset")

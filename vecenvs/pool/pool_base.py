@@ -219,6 +219,7 @@ class PoolBase(VecEnv):
         self._result: Result | None = None  # of a call that has not returned it yet
         # Whether the last call was a step of all envs that has ended well: then each of them can take a command.
         self._free = False
+        self._cut_off = 0  # slots of resets that have not returned, as bits
         self._awaited = False  # whether a coroutine waits in `arecv`
         self._log_dir = "" if log_dir is None else parse_directory("log_dir", log_dir)
         timed = limits.shortest < math.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,7 @@ class PoolVecEnv(PoolBase):
             self._tasks.follow(self._step_results.turns, slots)
         if self._recycling is not None:
             self._recycling.look()  # after the commands for first rows, whose numbers are lower than those of its own
+        self._cut_off &= ~slots
         received = 0 if of_step else slots.bit_count()
         if of_step:
             self._commands.end_step()
@@ -134,6 +136,7 @@ class PoolVecEnv(PoolBase):
     def send(self, actions: Any, indices: Indices = None) -> None:
         subset = self._parse_slots("send", indices)
         self._check_free("send", subset.bits)
+        self._cut_off &= ~subset.bits
         self._hosts.check_whole("send", subset.parts)
         columns = self._batch.actions
         if not columns.take_rows(actions, subset.array):
@@ -153,6 +156,7 @@ class PoolVecEnv(PoolBase):
             subset = self._subsets.of([*self._tasks.ask(subset.slots, leave_out=leave_out)])
             given = self._tasks.over(subset.slots, given)
         body = None if given == NONE_GIVEN else given
+        self._cut_off = self._cut_off & ~subset.bits if leave_out else self._cut_off | subset.bits
         self._send_resets(subset, body, body)
         return subset
 
@@ -189,6 +193,8 @@ class PoolVecEnv(PoolBase):
 
     async def await_rows(self, min_envs: int = 1, timeout: float | None = None, indices: Indices = None) -> None:
         self._check_open("arecv")
+        if self._result is not None:  # which is the next one, after an exception
+            return
         commands, deadline = self._commands, deadline_of(timeout)
         bits = commands.everyone if indices is None else self._parse_slots("arecv", indices).bits
         count = bits.bit_count() if indices is not None else min_envs
@@ -264,6 +270,13 @@ class PoolVecEnv(PoolBase):
         self._result = Result(error or batch, subset.bits, self._step_results.resets)
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
+        subset = self._parse_slots("reset", indices)
+        while self._result is None or not self._result.slots & ~self._cut_off:  # rows of an interrupted reset of these
+            due = self._cut_off & subset.bits & (self._commands.ready_slots() | self._commands.pending_slots)
+            if not due:
+                break
+            with suppress(EnvError):
+                self.recv(indices=slots_in(due))
         return self._first_rows(self._begin_resets(indices, seed, options))
 
     def _first_rows(self, subset: SlotSet) -> Any:
@@ -277,7 +290,10 @@ class PoolVecEnv(PoolBase):
         slots = self._parse_slots("get_state", indices).slots
         states: list[EnvState] = self.call(take_state, indices, parse_flag("verify", verify))
         waiting, due = self._commands.ready_extras(), self._commands.resetting  # for the first rows of async autoresets
-        infos = [waiting[slot].reset_info or {} if slot in waiting else self.reset_infos[slot] for slot in slots]
+        infos = [self.reset_infos[slot] for slot in slots]
+        for j, slot in enumerate(slots):
+            if slot in due:
+                infos[j] = (waiting[slot].reset_info if slot in waiting else None) or {}
         return [
             state.begun_with(info, slot, first_due=slot in due)
             for slot, info, state in zip(slots, infos, states, strict=True)
@@ -291,14 +307,23 @@ class PoolVecEnv(PoolBase):
             raise VecEnvError("set_state with tasks: states know nothing of the tasks of episodes")
         roots = {slot: None if state.stream is None else state.stream[0] for slot, state in given.items()}
         self._send_resets(subset, ResetArguments(None, given, each_options=True), ResetArguments(roots, None))
-        obs = self._first_rows(subset)
+        try:
+            obs = self._first_rows(subset)
+        except EnvError as error:
+            failed = {each.index for each in error.errors}
+            self._note_states({slot: state for slot, state in given.items() if slot not in failed})
+            raise
+        self._note_states(given)
+        return obs
+
+    def _note_states(self, given: dict[int, EnvState]) -> None:
+        """Take note of the states that envs were put into; ask for first rows that have not been returned."""
         held = {slot: state.held() for slot, state in given.items()}
         seeds, options = ({slot: each.get(name) for slot, each in held.items()} for name in ("seed", "options"))
         due = [slot for slot, state in given.items() if state.first_due]
         self._episodes.hold(seeds, options, due)
         if due:
             self._commands.begin_resets(*self._commands.first_rows_of(due))
-        return obs
 
     def groups(self, count: int) -> list[NDArray[np.int64]]:
         return self._hosts.grouped(count) if self._hosts.batched else grouped(self._shards, count)

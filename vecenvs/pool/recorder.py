@@ -15,7 +15,7 @@ from vecenvs.errors import EnvError, ResetNeededError, StateError, WorkerDied
 from vecenvs.pool.episodes import Episodes
 from vecenvs.pool.spill import Spill
 from vecenvs.pool.ticks import Call, Episode, Ticks
-from vecenvs.state.env_state import EnvState
+from vecenvs.state.env_state import EnvState, text_of
 from vecenvs.state.episode_file import (
     DIED,
     ENDED,
@@ -28,7 +28,7 @@ from vecenvs.state.episode_file import (
 )
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.reset_arguments import NUMBER, SEED
-from vecenvs.worker.autoreset import ERROR
+from vecenvs.worker.env_errors import ERROR
 from vecenvs.worker.env_states import take_state
 
 _CALLS = 200  # of an episode that are logged one by one
@@ -242,8 +242,8 @@ class Recorder:
             next_reset=following,
             calls=[*episode.before.values(), *episode.calls],
             inexact="; ".join(_doubts(episode, objects)),
-            action_space=str(self._batch.action_space),
-            observation_space=str(self._batch.observation_space),
+            action_space=text_of(self._batch.action_space),
+            observation_space=text_of(self._batch.observation_space),
             env=env,
             function=b"" if env is not None else self._pickled(fn),
         )

@@ -10,6 +10,7 @@ in one assignment.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -109,7 +110,8 @@ class Unanswered:
         self.step_slots = 0  # the slots of a step during which the other envs are being reset
         self.step_answers = StepAnswers(shards)
         self._ready: tuple[list[ReadyRows], int, int] = [], 0, 0  # how many of these count, and their slots
-        self.without_rows = {*range(len(shards))}  # workers that have sent no row yet
+        # Workers that have sent no row yet, and when they took the place of another one.
+        self.without_rows = dict.fromkeys(range(len(shards)), -math.inf)
         self.orphaned = 0  # slots whose ready row is from a step that a worker's death has ended
         self.resetting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
         self.request: Request | None = None

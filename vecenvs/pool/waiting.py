@@ -80,6 +80,7 @@ class Waiting:
                     raise VecEnvError(OTHER_THREAD)
                 if limit is not None and stepping and time.monotonic() >= limit:
                     self._time_out(commands.everyone, deadline, timeout, "step")
+            commands.without_rows.clear()
         except BaseException as exc:
             self._patience.explain(exc)
             raise

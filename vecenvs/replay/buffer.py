@@ -129,8 +129,7 @@ class ReplayBuffer:
             raise ValueError(
                 f"a batch of {batch_size} from {len(self)} stored transitions: store more first, or sample fewer"
             )
-        if not 0 <= parse_number("beta", beta) < math.inf:
-            raise ValueError(f"beta must be a number from 0 on, not {beta!r}")
+        beta = parse_beta(beta)
         n, words = batch_size * batches, self.schema.words
         rows = np.empty((n, self.drawn_words), np.uint64) if out is None else out[:n]
         if isinstance(self._storage, PrioritizedStorage):
@@ -284,3 +283,10 @@ def _parse_priorities(priorities: Any, n: int) -> NDArray[np.float32]:
     if not (np.isfinite(given).all() and (given >= 0.0).all()):
         raise ValueError("priorities must be finite numbers from 0 on, such as absolute TD errors")
     return given
+
+
+def parse_beta(beta: Any) -> float:
+    """Return the exponent of the weights as a number. TypeError or ValueError if it is none, or below 0."""
+    if not 0 <= (number := parse_number("beta", beta)) < math.inf:
+        raise ValueError(f"beta must be a number from 0 on, not {beta!r}")
+    return number

@@ -18,7 +18,7 @@ from vecenvs.env_calls import get_attr, name_for
 from vecenvs.errors import ClosedError
 from vecenvs.pool.finalizers import Finalizer, Part, call_all
 from vecenvs.replay import link
-from vecenvs.replay.buffer import ReplayBuffer
+from vecenvs.replay.buffer import ReplayBuffer, parse_beta
 from vecenvs.replay.inserter import Inserter
 from vecenvs.replay.limiter import RateLimiter
 from vecenvs.replay.prefetcher import Prefetcher
@@ -94,7 +94,7 @@ class ReplayServer:
         checked = ReplayBuffer(observation_space, action_space, 1, **buffer)  # raises errors here, not in the actor
         self.schema = checked.schema
         self.batch_size = parse_int("batch_size", batch_size, 1)
-        self.beta = beta
+        self.beta = parse_beta(beta)
         self._prioritized = prioritized
         size = max(parse_int("min_size", min_size, 1), self.batch_size)
         if size > parse_int("capacity", capacity, 1):
@@ -148,7 +148,7 @@ class ReplayServer:
         """
         self._check_open("sample")
         self._check_explorers()
-        return self._prefetcher.take(self.beta, parse_timeout(timeout), self._check_wait)
+        return self._prefetcher.take(parse_beta(self.beta), parse_timeout(timeout), self._check_wait)
 
     def update_priorities(self, indexes: Any, priorities: Any) -> None:
         """Set the priorities of sampled transitions.

@@ -39,21 +39,17 @@ PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 _MISSING: Any = object()  # nothing stands at this place
 _RNG = ("_np_random", "_np_random_seed")  # what Gymnasium's Env has beside the state that an env tells itself
+_INNER = ("feature_space", "node_space", "edge_space")  # of Sequence and Graph
 _SPAWN = ("entropy", "spawn_key", "pool_size", "n_children_spawned")  # what a SeedSequence is made with
 
 _NAMED = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, np.ufunc)
 _METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
 _KEPT = (VecEnv, EnvSpec, np.dtype, struct.Struct, logging.Logger, pathlib.PurePath, re.Pattern, io.IOBase,
          threading.Thread, threading.Event, type(threading.Lock()), type(threading.RLock()))  # fmt: skip
-_KEPT_OF = (
-    "pygame",
-    "torch:device",
-    "vecenvs.wrappers.kept_rows",
-    "vecenvs.wrappers.results_writer",
-    "mujoco._structs:MjModel",
-    "mujoco._structs:Mjv",
-    "moviepy",
-)  # by name: not imported here
+# By module, or by the first letters of their names: not imported here.
+_KEPT_OF = ("moviepy", "torch:device", "vecenvs.wrappers.kept_rows", "vecenvs.wrappers.results_writer",
+            "mujoco._structs:MjModel", "mujoco._structs:Mjv")  # fmt: skip
+_PYGAME = ("pygame",)  # what it has in C: windows, clocks, fonts
 
 
 class EncodingError(ValueError):
@@ -113,7 +109,7 @@ class Encoder(_Place):
 
     def _encode_immutable(self, kind: type, value: Any) -> Any:
         if isinstance(value, enum.Enum):
-            return ["e", qualified(kind), value.name]
+            return ["e", qualified(kind), self.encode(value.value if isinstance(value, enum.Flag) else value.name)]
         if isinstance(value, np.generic):
             return ["s", np.array(value)]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
@@ -126,7 +122,9 @@ class Encoder(_Place):
             return ["m", self.encode(value.__self__), value.__name__]
         if isinstance(value, _NAMED):
             return ["f", _name_of(value)]
-        kept = isinstance(value, _KEPT) or qualified(kind).startswith(_KEPT_OF)
+        kept = isinstance(value, _KEPT) or _is_of(kind, _KEPT_OF)
+        if not kept and _is_of(kind, _PYGAME) and not _is_python(kind):
+            kept = _arguments_of(kind, value) is None
         return ["k"] if kept and value is not self._root else None
 
     def _encode_object(self, kind: Any, value: Any) -> Any:
@@ -145,6 +143,9 @@ class Encoder(_Place):
             rng = {each: self.encode(vars(value).get(each)) for each in _RNG}
             return ["o", name, rng, self.encode(value.get_state())]
         if not _is_python(kind):
+            arguments = _arguments_of(kind, value)
+            if arguments is not None:
+                return ["z", name, *map(self.encode, arguments)]
             raise self.fault(
                 f"a {name} is no plain data: give its class an adapter (vecenvs.state.register), or the env get_state "
                 "and set_state, or pass episode_seeds=True, by which an episode can be replayed"
@@ -175,7 +176,7 @@ class Encoder(_Place):
         return [
             "G",
             self.encode(bits.state),
-            self.encode({each: getattr(seeds, each) for each in _SPAWN} if known else None),
+            self.encode(_spawn_of(seeds) if known else None),
         ]
 
     _BY_TYPE: ClassVar[dict[type, Callable[[Encoder, Any], Any]]] = {
@@ -250,7 +251,7 @@ class Decoder(_Place):
         if isinstance(found, type) and (self._trusted or (base is not None and issubclass(found, base))):
             return found
         here = "nothing" if at is _MISSING else f"a {qualified(type(at))}"
-        remedy = " (trusted=True makes one)" if isinstance(found, type) else ""
+        remedy = " (trusted=True makes one)" if isinstance(found, type) else " (import its module first)"
         raise self.fault(f"it was a {name}, here is {here}{remedy}")
 
     def _object(self, at: Any, name: str, state: dict[str, Any], own: Any = _MISSING) -> Any:
@@ -347,7 +348,7 @@ class Decoder(_Place):
             raise self.fault(f"a random generator by {state['bit_generator']!r}")
         now: Any = getattr(getattr(at, "bit_generator", None), "seed_seq", None)
         same = type(at) is np.random.Generator and type(at.bit_generator).__name__ == state["bit_generator"]
-        if not (same and {each: getattr(now, each, None) for each in _SPAWN} == spawn) or id(at) in self._used:
+        if not (same and _spawn_of(now) == spawn) or id(at) in self._used:
             seeds = None if spawn is None else np.random.SeedSequence(**spawn)
             at = np.random.Generator(getattr(np.random, state["bit_generator"])(seeds))
         at.bit_generator.state = state
@@ -360,7 +361,8 @@ class Decoder(_Place):
         return value
 
     def _enum(self, at: Any, name: str, member: str) -> Any:
-        return self._class(name, at, enum.Enum)[member]
+        cls = self._class(name, at, enum.Enum)
+        return cls(member) if issubclass(cls, enum.Flag) else cls[member]
 
     def _named_tuple(self, at: Any, name: str, *nodes: Any) -> Any:
         return tuple.__new__(self._class(name, at, tuple), self._items(nodes, at if isinstance(at, tuple) else ()))
@@ -385,6 +387,9 @@ class Decoder(_Place):
         value = self._note(set())
         value.update(self._items(nodes))
         return value
+
+    def _made_by(self, at: Any, name: str, *nodes: Any) -> Any:
+        return self._later(lambda: self._class(name, at)(*self._items(nodes)))
 
     def _partial(self, at: Any, *nodes: Any) -> Any:
         now = (at.func, at.args, at.keywords) if type(at) is functools.partial else ()
@@ -427,6 +432,7 @@ class Decoder(_Place):
         "o": _object,
         "S": _space,
         "x": _adapted,
+        "z": _made_by,
     }
 
 
@@ -453,10 +459,32 @@ def _is_python(kind: Any) -> bool:
     return bool(kind.__basicsize__ == object.__basicsize__ + 8 * pointers)
 
 
+def _arguments_of(kind: Any, value: Any) -> tuple[Any, ...] | None:
+    """Return what an object in C is made of, if its class tells that for its pickles, and nothing else counts."""
+    own = kind.__reduce__ is not object.__reduce__ or kind.__reduce_ex__ is not object.__reduce_ex__
+    if not own or getattr(value, "__dict__", None):
+        return None
+    made: Any = value.__reduce_ex__(2)
+    return made[1] if type(made) is tuple and len(made) == 2 and made[0] is kind else None
+
+
+def _is_of(kind: type, names: tuple[str, ...]) -> bool:
+    """Tell whether a class is of one of these modules, or its name begins so."""
+    name = qualified(kind)
+    return any(name.startswith(each if ":" in each else (f"{each}.", f"{each}:")) for each in names)
+
+
+def _spawn_of(seeds: Any) -> dict[str, Any]:
+    """Return what a SeedSequence is made with."""
+    found = {each: getattr(seeds, each, None) for each in _SPAWN}
+    return {each: value.tolist() if isinstance(value, np.ndarray) else value for each, value in found.items()}
+
+
 def _parts(space: Any) -> list[Any]:
     """Return a space and those that it consists of."""
     inner = getattr(space, "spaces", ())
-    return [space, *(part for each in (inner.values() if isinstance(inner, dict) else inner) for part in _parts(each))]
+    parts = [*(inner.values() if isinstance(inner, dict) else inner), *(getattr(space, each, None) for each in _INNER)]
+    return [space, *(part for each in parts if each is not None for part in _parts(each))]
 
 
 def _name_of(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,16 +68,26 @@ def kind_of(env: Any, autoreset: str, seeded: bool) -> dict[str, str]:
         "id": str(getattr(spec, "id", None)),
         "class": " in ".join(qualified(type(layer)) for layer in reversed(layers(env))),
         "state_version": str(getattr(type(bare), "state_version", None)),
-        "observation space": str(env.observation_space),
-        "action space": str(env.action_space),
+        "observation space": text_of(env.observation_space),
+        "action space": text_of(env.action_space),
         "autoreset": autoreset,
         "episode_seeds": str(seeded),
     }
 
 
+def text_of(space: Any) -> str:
+    """Return a space as text, that of an equal one in any process."""
+    return re.sub(r" object at 0x[0-9a-fA-F]+", "", str(space))
+
+
 def captured(env: Any, action: Any) -> Any:
     """Return the state of an env and its wrappers as plain data. EncodingError says what prevents that."""
-    return Encoder(env, action).encode(env)
+    try:
+        return Encoder(env, action).encode(env)
+    except EncodingError:
+        raise
+    except Exception as exc:  # of its own get_state, or of too deep a structure
+        raise EncodingError(f"its state cannot be read: {type(exc).__name__}: {exc}") from exc
 
 
 def restore(env: Any, data: Any, *, trusted: bool) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import descr_to_dtype, dtype_to_descr
 
 
 class Packer:
@@ -21,7 +23,7 @@ class Packer:
         if type(node) is dict:
             return {key: self.packed(each) for key, each in node.items()}
         if isinstance(node, np.ndarray):
-            return {"@": node.dtype.str, "shape": node.shape, "at": self._put(node.tobytes())}
+            return {"@": _text_of(node.dtype), "shape": node.shape, "at": self._put(node.tobytes())}
         return {"@": "", "size": len(node), "at": self._put(node)} if type(node) is bytes else node
 
     def _put(self, data: bytes) -> int:
@@ -40,5 +42,15 @@ def unpacked(node: Any, data: bytes) -> Any:
         return {key: unpacked(each, data) for key, each in node.items()}
     if not node["@"]:
         return data[node["at"] : node["at"] + node["size"]]
-    dtype, shape = np.dtype(node["@"]), tuple(node["shape"])
+    dtype, shape = _dtype_of(node["@"]), tuple(node["shape"])
     return np.frombuffer(data, dtype, int(np.prod(shape, dtype=np.int64)), node["at"]).reshape(shape).copy()
+
+
+def _text_of(dtype: np.dtype[Any]) -> str:
+    """Return a dtype as text: of one with fields the list that NumPy's own files have."""
+    return dtype.str if dtype.names is None else repr(dtype_to_descr(dtype))
+
+
+def _dtype_of(text: str) -> np.dtype[Any]:
+    described: Any = ast.literal_eval(text) if text.startswith("[") else text
+    return descr_to_dtype(described)

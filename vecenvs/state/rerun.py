@@ -15,6 +15,7 @@ from vecenvs.batch.batch_columns import TERMINATED, TRUNCATED
 from vecenvs.batch.columns import SpaceColumns
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import VecEnvError
+from vecenvs.state.env_state import text_of
 from vecenvs.state.episode_file import Record, checksums, compares, decoded
 from vecenvs.worker.autoreset import seed_action_spaces
 
@@ -35,7 +36,7 @@ def check(record: Record, env: Any) -> None:
     if record.inexact:
         raise VecEnvError(f"this episode cannot be run again: {record.inexact}")
     for name in ("action_space", "observation_space"):
-        found, was = str(getattr(env, name)), getattr(record, name)
+        found, was = text_of(getattr(env, name)), getattr(record, name)
         if found != was:
             raise VecEnvError(f"this episode is of an env with the {name} {was}, and this one has {found}")
 

@@ -27,7 +27,6 @@ from vecenvs.vec_env import VecEnv
 FILE = Kind("a file that vecenvs.state.save wrote", "vecenvs-state", 1)
 PREVIOUS = ".previous"  # what the name of the save before ends with
 _INSIDE = ("venv", "multi", "vec")  # attributes that are what a wrapper or view is made of
-_BY_NAME = frozenset("ofmkxS")  # tags of what an `extra` has to be pickled for
 
 
 def save(vec: Any, path: str | os.PathLike[str], *, extra: Any = None) -> None:
@@ -188,9 +187,10 @@ def _layers(vec: Any) -> list[Any]:
 
 def _extra_of(extra: Any) -> tuple[Any, bytes | None]:
     """Return plain data for `extra`, or else its pickle."""
-    with contextlib.suppress(EncodingError):
+    with contextlib.suppress(Exception):  # whatever is not plain, or is none without its class
         node = Encoder(None).encode(extra)
-        if not any(tag in _BY_NAME for tag in _tags(node)):
+        if "k" not in _tags(node):
+            Decoder(None, trusted=False).decode(node)
             return node, None
     return None, pickle.dumps(extra, protocol=5)
 

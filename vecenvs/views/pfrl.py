@@ -264,9 +264,10 @@ class PfrlView:
     def _note_end(self, slot: int, row: Any, info: dict[str, Any]) -> Any:
         """Mark a slot's episode as ended; return the episode's last observation."""
         self._ended.add(slot)
-        if self._autoresets and _LAST in info:  # else a wrapper has ended the episode, without a reset of the env
+        inner = self.vec.unwrapped  # else a wrapper has ended the episode, without a reset of the env
+        if self._autoresets and (_LAST in info or inner.terminated[slot] or inner.truncated[slot]):
             self._first_obs[slot] = row
-            return info[_LAST]
+            return info.get(_LAST, self.last_obs[slot])  # batched envs may keep none
         return row
 
     def _note_resets(self, slots: Sequence[int], first: Sequence[Any]) -> None:

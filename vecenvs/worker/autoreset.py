@@ -26,7 +26,7 @@ from vecenvs.state.env_state import EnvState
 from vecenvs.transport.pickling import can_pickle
 from vecenvs.transport.protocol import LastStep, Slots
 from vecenvs.transport.reset_arguments import SeedStream, hold
-from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors, Remake
+from vecenvs.worker.env_errors import ENV_ERRORS, ERROR, EnvErrors, Remake
 from vecenvs.worker.env_states import ENDED, STEPPING, EnvStates
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.outcomes import begin_reset, check_time
@@ -34,7 +34,6 @@ from vecenvs.worker.rules import EpisodeSeeds, Rules
 from vecenvs.worker.spares import Spares
 
 AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
-ERROR = "env_error"  # with `on_error` the key of infos of episodes that an exception has ended
 Acts = Sequence[Callable[[Any], Any]] | Mapping[int, Callable[[Any], Any]]  # by env
 
 FAILED = "failed before"
@@ -124,6 +123,7 @@ class Autoreset:
         """Keep the final observation, and do what the mode says. Return the row's observation and info."""
         flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
         info = info or {}  # an empty one is the env's own, which its reset may fill
+        self.due.pop(local, None)
         if self.errors is not None and ERROR not in info:
             self.errors.completed(local)
         if self._batch.finals is not None:

@@ -97,8 +97,7 @@ def close_envs(
     Their `runner`, if they have one, has `grace` seconds for that.
     """
     if runner is not None:
-        raised = runner.close({i: partial(begin_close, env) for i, env in enumerate(envs)}, grace)
-        return [RemoteFailure.capture(first + i, "close", exc, portable=remote) for i, exc in raised]
+        return close_in(runner, lambda: dict(enumerate(envs)), first, remote=remote, grace=grace)
     failures = []
     for slot, env in enumerate(envs, first):
         try:
@@ -106,3 +105,15 @@ def close_envs(
         except ENV_ERRORS as exc:
             failures.append(RemoteFailure.capture(slot, "close", exc, portable=remote))
     return failures
+
+
+def close_in(
+    runner: Runner, owned: Callable[[], dict[int, Any]], first: int, *, remote: bool, grace: float
+) -> list[RemoteFailure]:
+    """Close what is `owned` by then, after the last work of each env; return the failures."""
+    raised = runner.close({i: partial(_begin_close, owned, i) for i in owned()}, grace)
+    return [RemoteFailure.capture(first + i, "close", exc, portable=remote) for i, exc in raised]
+
+
+def _begin_close(owned: Callable[[], dict[int, Any]], local: int) -> Any:
+    return begin_close(owned()[local])

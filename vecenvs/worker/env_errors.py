@@ -6,18 +6,20 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from vecenvs._native.forks import run
 from vecenvs.transport.protocol import safe_text
-from vecenvs.worker.outcomes import check_time
+from vecenvs.worker.outcomes import Overtaken, check_time, finish
 from vecenvs.worker.rules import Rules
 
 # An env that calls sys.exit(), or whose own event loop has cancelled something, has failed: the program does not end.
 ENV_ERRORS = (Exception, SystemExit, asyncio.CancelledError)
 
+ERROR = "env_error"  # with `on_error` the key of infos of episodes that an exception has ended
 COMMON = ("observation_space", "action_space", "render_mode")  # what all envs of a VecEnv have alike
 
 _PAUSE, _LONGEST = 0.05, 5.0  # seconds before the second try of a reset, and before any: each is twice the one before
@@ -118,9 +120,23 @@ class EnvErrors:
         return self._spent.pop(local, "")
 
     def make_anew(self, envs: list[Any], local: int) -> None:
-        """Put a new env in the place of one, which is closed."""
+        """Put a new env in the place of one, which is closed. Overtaken if the time of the job that does so is over."""
+        check_time()
         old, envs[local] = envs[local], Unmade(envs[local])
         with contextlib.suppress(*ENV_ERRORS):  # the env is broken: that it cannot be closed is no news
             run(old.close)
-        envs[local] = self._remake(local, envs[local])
+        check_time()
+        envs[local] = made_in_time(partial(self._remake, local, envs[local]))
         self.broken.discard(local)
+
+
+def made_in_time(make: Callable[[], Any]) -> Any:
+    """Return the env that `make` returns. If the time of the job here is over by then close it, and raise Overtaken."""
+    env = make()
+    try:
+        check_time()
+    except Overtaken:
+        with contextlib.suppress(*ENV_ERRORS):
+            finish(env.close())
+        raise
+    return env

@@ -355,7 +355,7 @@ class EnvShard:
 
     def note_call(self, local: int, function: Any, args: tuple[Any, ...] = ()) -> None:
         """Take note that a function was called on the env."""
-        self._states.note_call(local, function)
+        self._states.note_call(local, function, args)
         if self.spares is not None:
             self.spares.note_call(local, function, args)
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vecenvs.batch.batch_columns import FIRST, BatchColumns
 from vecenvs.batch.values import copy_containers
-from vecenvs.env_calls import READS, layers, name_for
+from vecenvs.env_calls import READS, SETTERS, layers, name_for
 from vecenvs.errors import StateError
 from vecenvs.state.encoding import Decoder, Encoder, EncodingError
 from vecenvs.state.env_state import EnvState, captured, kind_of, restore
 from vecenvs.transport.reset_arguments import SeedStream
-from vecenvs.worker.env_errors import Remake
+from vecenvs.worker.env_errors import ERROR, Remake
 from vecenvs.worker.rules import Rules
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class EnvStates:
         self._kinds: dict[int, tuple[Any, dict[str, str]]] = {}
         self._logged: dict[tuple[type, ...], bool] = {}  # by the classes of an env's layers: whether it needs a log
         self._logs: dict[int, Log] = {}
+        self._set: list[dict[str, str]] = [{} for _ in envs]  # which attributes have been set, and by what
         self._last: dict[int, Any] = {}  # last actions of envs that were put into a state, until they are stepped
         self._verified: set[tuple[type, ...]] = set()
         self.twins: dict[int, list[Any]] = {}  # envs that are stepped beside the originals, and how many steps are left
@@ -72,6 +73,7 @@ class EnvStates:
     def begin(self, local: int, arguments: dict[str, Any]) -> None:
         """Take note that an env was reset, and how."""
         self._last.pop(local, None)
+        self._end_beside(local)
         if self._rules.root is None or self._rules.concurrency == "asyncio":  # whose steps would have to be awaited
             return
         classes = _classes(self._envs[local])
@@ -87,8 +89,10 @@ class EnvStates:
             step = partial(_logged_step, self._logs[local].actions, step)
         return partial(self._step_beside, local, step) if local in self.twins else step
 
-    def note_call(self, local: int, function: Any) -> None:
+    def note_call(self, local: int, function: Any, args: tuple[Any, ...]) -> None:
         """Take note that a function was called on an env."""
+        if args and function in SETTERS.values():
+            self._set[local][str(args[0])] = name_for(function)
         if local in self._logs and function not in READS:
             self._logs[local].calls.append(name_for(function))
 
@@ -109,6 +113,7 @@ class EnvStates:
             "held": autoreset.held.get(local),
             "obs": self._batch.observations.row(slot),
             "action": action,
+            "set": self._set[local],
         }
         try:
             state = EnvState(self._kind(local), way, data, Encoder(None).encode(episode), stream)
@@ -138,6 +143,7 @@ class EnvStates:
             state.check(self._kind(local))
             episode = Decoder(None, trusted=state.trusted).decode(state.episode)
             self._logs.pop(local, None)
+            self._end_beside(local)
             self._put(self._envs[local], local, state, episode["obs"])
             info = Decoder(None, trusted=state.trusted).decode(state.info)
         except EncodingError as exc:
@@ -148,6 +154,9 @@ class EnvStates:
         autoreset.held.pop(local, None)
         if episode["held"] is not None:
             autoreset.held[local] = episode["held"]
+        self._set[local] = dict(episode["set"])
+        if autoreset.spares is not None:
+            autoreset.spares.put(local, {name: SETTERS[by] for name, by in self._set[local].items()})
         autoreset.set_phase(local, episode["phase"], info)
         autoreset.due.pop(local, None)  # of a state that was set before
         if state.first_due:
@@ -193,7 +202,14 @@ class EnvStates:
     def _step_beside(self, local: int, step: Callable[[Any], Any], action: Any) -> Any:
         twin, left = self.twins[local]
         given = copy_containers(action)
-        row = step(action)
+        try:
+            row = step(action)
+        except BaseException:
+            self._end_beside(local)  # there is nothing to compare
+            raise
+        if ERROR in (row[4] or {}):
+            self._end_beside(local)
+            return row
         other = twin.step(given)
         self.twins[local][1] = left - 1
         if not _same(row[:4], other[:4]):
@@ -211,8 +227,9 @@ class EnvStates:
         return row
 
     def _end_beside(self, local: int) -> None:
-        twin, _ = self.twins.pop(local)
-        twin.close()
+        twin, _ = self.twins.pop(local, (None, 0))
+        if twin is not None:
+            twin.close()
 
 
 def _logged_step(actions: list[Any], step: Callable[[Any], Any], action: Any) -> Any:

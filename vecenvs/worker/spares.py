@@ -20,7 +20,7 @@ from typing import Any
 
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.batch.values import copy_containers
-from vecenvs.env_calls import SlotLayer, get_attr, has_attr, layers, set_attr, set_wrapper_attr
+from vecenvs.env_calls import SETTERS, SlotLayer, get_attr, has_attr, layers, set_attr
 from vecenvs.transport.protocol import safe_text
 from vecenvs.transport.reset_arguments import SeedStream
 from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors, Remake, Unmade
@@ -31,7 +31,6 @@ from vecenvs.worker.rules import EpisodeSeeds, Rules, TimeLimits, WorkShare
 
 _NONE: Any = object()
 _PAUSE, _LONGEST = 0.05, 5.0  # seconds before a spare that has failed is made anew; each time twice as many
-SETTERS = frozenset({set_attr, set_wrapper_attr})
 
 _log = logging.getLogger("vecenvs")
 
@@ -39,13 +38,24 @@ _log = logging.getLogger("vecenvs")
 class Reset:
     """A reset of a spare for the episode `stream` of env `local`. `outcome` is what it has returned or raised."""
 
-    __slots__ = ("arguments", "dropped", "ended", "local", "outcome", "position", "stream", "token", "version")
+    __slots__ = (
+        "arguments",
+        "awaited",
+        "dropped",
+        "ended",
+        "local",
+        "outcome",
+        "position",
+        "stream",
+        "token",
+        "version",
+    )
 
     def __init__(self, local: int, position: int, arguments: dict[str, Any], stream: SeedStream, version: int) -> None:
         self.local, self.position, self.arguments = local, position, arguments
         self.stream, self.version = stream, version
         self.token = deque([position])
-        self.dropped = False
+        self.awaited = self.dropped = False
         self.outcome: Any = _NONE
         self.ended: queue.SimpleQueue[None] = queue.SimpleQueue()
 
@@ -116,9 +126,16 @@ class Spares:
 
     def note_call(self, local: int, function: Any, args: tuple[Any, ...]) -> None:
         """Take note that a function was called on an env: what sets an attribute counts for its slot."""
-        if function in SETTERS and args:
+        if function in SETTERS.values() and args:
             self._set[local][str(args[0])] = partial(_set_again, function, copy_containers(args))
             self.changed(local)
+
+    def put(self, local: int, setters: dict[str, Callable[..., Any]]) -> None:
+        """Take note that an env was put into a state, in which these attributes have been set."""
+        env, self._set[local] = self._slots[local], {}
+        for name, function in setters.items():
+            self._set[local][name] = partial(_set_again, function, (name, copy_containers(get_attr(env, name))))
+        self.changed(local)
 
     def take(self, local: int) -> tuple[Any, dict[str, Any], SeedStream] | None:
         """Put a spare that is reset for an env's next episode in its place, if one is, or will be.
@@ -134,6 +151,11 @@ class Spares:
                 self._drop(local)
             return None
         while reset.outcome is _NONE:
+            if reset.awaited:  # by a thread that was too late, or interrupted
+                with HeldSignals():
+                    self._drop(local)
+                return None
+            reset.awaited = True
             reset.ended.get()
         check_time()
         if type(reset.outcome) is Raised:
@@ -187,7 +209,7 @@ class Spares:
     def _prepare(self) -> None:
         """Begin resets for next episodes, as far as there are spares: of envs that have fewest, of the oldest first."""
         while self._idle and os.getpid() == self._pid:
-            waiting = [x for x in self._begun if not self._waits or (x in self._told and not self._coming[x])]
+            waiting = [x for x in [*self._begun] if not self._waits or (x in self._told and not self._coming[x])]
             if not waiting:
                 return
             local = min(waiting, key=lambda x: (len(self._coming[x]), self._begun[x]))

@@ -25,13 +25,13 @@ from vecenvs.transport.protocol import (
 )
 from vecenvs.transport.reset_arguments import NONE_GIVEN
 from vecenvs.worker.async_resets import FirstRows
-from vecenvs.worker.calls import EnvCall, close_envs, result_of, works_of
-from vecenvs.worker.env_errors import ENV_ERRORS, Remake, Unmade
+from vecenvs.worker.calls import EnvCall, close_in, result_of, works_of
+from vecenvs.worker.env_errors import ENV_ERRORS, Remake, Unmade, made_in_time
 from vecenvs.worker.env_shard import EnvShard
 from vecenvs.worker.env_tasks import EnvTasks
 from vecenvs.worker.env_threads import EnvThreads
 from vecenvs.worker.load import Load, resident_bytes
-from vecenvs.worker.outcomes import Job, Runner, check_time, outcome_of
+from vecenvs.worker.outcomes import Job, Runner, outcome_of
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.worker import Answering, Worker
 
@@ -192,9 +192,7 @@ class WaitingWorker(Worker):
                     f"env {self._first + local} hangs, and {self._runner.hanging} calls of its worker's {len(envs)} "
                     "envs do: no more are made anew. Such a worker process is replaced with on_failure='restart'" + here
                 )
-            env = self._remake(local, Unmade(envs[local]))
-            check_time()
-            envs[local] = env
+            envs[local] = made_in_time(partial(self._remake, local, Unmade(envs[local])))
             self._runner.abandoned.discard(local)
             if self.env_shard.errors is not None:
                 self.env_shard.errors.broken.discard(local)
@@ -298,9 +296,7 @@ class WaitingWorker(Worker):
             return []
         self._closed = True
         self.env_shard.close_spares(grace)
-        return close_envs(
-            [*self.env_shard.owned().values()], self._first, remote=self._remote, runner=self._runner, grace=grace
-        )
+        return close_in(self._runner, self.env_shard.owned, self._first, remote=self._remote, grace=grace)
 
     _COMMANDS: ClassVar[dict[int, Callable[[Any, int, Any], None]]] = {
         **Worker._COMMANDS,  # noqa: SLF001  its base's

@@ -106,14 +106,19 @@ class VecRecorder(VecRowsWrapper):
 
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         repeats, gone = flagged(batch, REPEAT), lost(batch)
-        begun = (~batch.active & ~repeats) | shows_next(batch, self.autoreset)
+        following = shows_next(batch, self.autoreset)
+        begun = (~batch.active & ~repeats) | following
         leaves = self._observations.flatten(batch.obs)
         for j, slot in enumerate(batch.indices.tolist()):
             row = [leaf[j] for leaf in leaves]
             episode = self._running[slot]
             if batch.active[j] and episode is not None:
+                last = row
+                if batch.dones[j] and TERMINAL in batch.infos[j]:
+                    last = self._observations.flatten(batch.infos[j][TERMINAL])
+                elif following[j]:
+                    gone[j] = True  # a batched env that keeps no last observations: a step without one is none
                 if not gone[j]:
-                    last = self._observations.flatten(batch.infos[j][TERMINAL]) if batch.dones[j] else row
                     episode.add(self._actions.parts(slot), last, exact[j], batch.terminated[j], batch.truncated[j])
                 if batch.dones[j]:
                     self._end(slot)

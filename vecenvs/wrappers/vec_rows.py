@@ -17,7 +17,7 @@ from vecenvs.batch.lazy_infos import LazyInfos
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.state.env_state import EnvState
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
-from vecenvs.worker.autoreset import ERROR
+from vecenvs.worker.env_errors import ERROR
 from vecenvs.wrappers.base import VecEnvWrapper
 from vecenvs.wrappers.kept_rows import KeptRows
 

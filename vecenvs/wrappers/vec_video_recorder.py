@@ -116,10 +116,12 @@ class VecVideoRecorder(VecBatchWrapper):
         if slots is None:
             self._images = self.venv.get_images()
         else:  # the others may be stepping
-            for slot, image in zip(slots, self.venv.get_images(slots), strict=True):
+            images = self.venv.get_images(slots)
+            each = len(slots) // max(1, len(images))  # rows of an image: agents of one env have one
+            for slot, image in zip(slots[:: each or 1], images, strict=True):
                 if not self._images:
-                    self._images = [image * 0] * self.num_envs
-                self._images[slot] = image
+                    self._images = [image * 0] * (self.num_envs // each)
+                self._images[slot // each] = image
         writer.write(tile(self._images))
 
     def _finish(self) -> None:

@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from vecenvs.agents.flat import FlatVecEnv
 from vecenvs.arguments import check_vec_env, parse_timeout
 from vecenvs.batch.actions import whole_numbers
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
@@ -248,7 +249,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         self._pending = None
         self._last = self._observations.copy_all(observations)
         if self.autoreset_mode is AutoresetMode.DISABLED:
-            self._ended = dones
+            self._ended = self._over(dones)
         terminated, truncated, exact = vec.terminated, vec.truncated, vec.rewards64
         if self._wrapped:
             check_wrapped(dones, terminated | truncated, infos)
@@ -281,4 +282,9 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         if self.autoreset_mode is AutoresetMode.DISABLED:
             if self._ended is None:
                 self._ended = np.zeros(self.num_envs, dtype=bool)
-            self._ended[batch.indices] = batch.dones
+            self._ended[batch.indices] = self._over(batch.dones, batch.indices)
+
+    def _over(self, dones: NDArray[np.bool_], indices: Any = slice(None)) -> NDArray[np.bool_]:
+        """Return which rows need a reset: agents may be done in an episode that goes on."""
+        inner = self.vec.unwrapped
+        return inner.over[indices] if isinstance(inner, FlatVecEnv) else dones

@@ -14,8 +14,8 @@ from vecenvs.errors import StateError, VecEnvError
 from vecenvs.state.env_state import EnvState
 from vecenvs.transport.protocol import LastStep, RemoteFailure, RowExtras, RowsBody, Slots
 from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
-from vecenvs.worker.autoreset import ERROR, FAILED, RowFlags
-from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors
+from vecenvs.worker.autoreset import FAILED, RowFlags
+from vecenvs.worker.env_errors import ENV_ERRORS, ERROR, EnvErrors
 from vecenvs.worker.env_shard import BROKEN_OFF, FirstRow, raise_or_defer
 from vecenvs.worker.env_states import ENDED, STEPPING
 from vecenvs.worker.final_infos import mask_of
@@ -278,7 +278,7 @@ class BatchedShard:
             return RowsBody(self._failures.reset_together(some, self._host.env))
         try:
             infos = self._put(states) if states else self._reset(mask, given)
-            left = self._attributes.store(self._attributes.read())
+            left = self._attributes.store(self._attributes.read(), mask)
             first = {**infos, **self._attributes.store_first(mask)}
             if self._lost or self._begun_next.any():
                 self._fresh = merge_disjoint(select_rows(self._fresh, ~mask), first)
@@ -335,8 +335,9 @@ class BatchedShard:
             raise_or_defer(exc, self.deferred, remote=self._remote)
         self._refused[:], self._why, self._needs_check = True, FAILED, True
         self._ended, self._begun_next, self._lost = _NONE, self._begun_next & False, {}
-        self._flags[:], self.flags.some = 0, True
-        return RowsBody(self._failures.raised(doing, exc, self.all if asked is None else asked))
+        asked = self.all if asked is None else asked
+        self._flags[list(asked)], self.flags.some = 0, True  # the others' rows may not have been received
+        return RowsBody(self._failures.raised(doing, exc, asked))
 
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
         """Fail envs for a reason from outside; the whole host needs a reset then."""

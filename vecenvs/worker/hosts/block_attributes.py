@@ -41,10 +41,13 @@ class BlockAttributes:
                 found[name] = InfoColumn(None, [None] * self.host.num_envs)
         return found
 
-    def store(self, attributes: Columns) -> Columns:
-        """Write attributes that belong to a step's rows."""
-        self.info_writer.clear(self._slots)
-        return self._put(STEP, attributes)
+    def store(self, attributes: Columns, mask: Mask | None = None) -> Columns:
+        """Write attributes that belong to a step's rows, or to first rows of the envs of `mask`."""
+        if mask is None or mask.all():
+            self.info_writer.clear(self._slots)
+            return self._put(STEP, attributes)
+        self.info_writer.clear((np.flatnonzero(mask) + self._slots.start).tolist())
+        return self._put(STEP, select_rows(attributes, mask))
 
     def store_first(self, mask: Mask) -> Columns:
         """Read and write the attributes after a reset of the envs of `mask`."""

@@ -61,9 +61,8 @@ class HostResets:
             streams = {}
             if self._seeds is not None:
                 streams = {env: self._seeds.of(env, seeds[env]) for env in np.flatnonzero(some).tolist()}
-                each = map(streams.get, range(len(some)))
-                seeds = [stream and stream.seed(self._first + env) for env, stream in enumerate(each)]
-            obs, own = self._reset(some, seeds, options, failed)
+                seeds = self._seeds_of(streams)
+            obs, own = self._reset(some, seeds, options, failed, streams)
             self._writer.write(self._writer.parts(obs), part)
             self._held.forget(some)
             own = own if part is None else select_rows(own, part)
@@ -74,24 +73,44 @@ class HostResets:
             infos = merge_disjoint(infos, own)
         return infos
 
-    def _reset(self, some: Mask, seeds: Sequence[int | None], options: Any, failed: Failed) -> Any:
-        """Reset these envs of the host. With `on_error` try again with a new one, whose other episodes are lost."""
+    def _seeds_of(self, streams: dict[int, SeedStream]) -> list[int | None]:
+        found = map(streams.get, range(self._host.num_envs))
+        return [None if stream is None else stream.seed(self._first + env) for env, stream in enumerate(found)]
+
+    def _reset(
+        self, some: Mask, seeds: Sequence[int | None], options: Any, failed: Failed, streams: dict[int, SeedStream]
+    ) -> Any:
+        """Reset these envs of the host. With `on_error` try again with a new one, whose other episodes are lost.
+
+        From the third try on it is with other seeds, those of the next `streams` if there are some.
+        """
         part, errors = None if some.all() else some, self._errors
         if errors is None:
             return run(self._host.reset, part, seeds, options)
+        changes = False
         while True:
             try:
                 if 0 in errors.broken:
                     errors.make_anew(hosts := [self._host], 0)
                     self._host = hosts[0]
                     self._replace(self._host)
-                    if all(seed is None for seed in seeds) and (first := errors.other_seed(0)) is not None:
-                        seeds = range(first // 2, first // 2 + len(some))
+                    if changes or all(seed is None for seed in seeds):
+                        seeds = self._other_seeds(seeds, streams, errors)
                 errors.seeded(0, seeds[int(some.argmax())])
                 found = run(self._host.reset, part, seeds, options)
             except ENV_ERRORS as exc:
                 failed(some, exc)
-                errors.pause(0)
+                changes = errors.pause(0) > 1
             else:
                 errors.was_reset(0)
                 return found
+
+    def _other_seeds(
+        self, seeds: Sequence[int | None], streams: dict[int, SeedStream], errors: EnvErrors
+    ) -> Sequence[int | None]:
+        """Return seeds for another try; these where none has ever been given."""
+        if streams:
+            streams.update((env, stream.after()) for env, stream in [*streams.items()])
+            return self._seeds_of(streams)
+        first = errors.other_seed(0)
+        return seeds if first is None else range(first // 2, first // 2 + len(seeds))
