@@ -139,3 +139,33 @@ def test_what_recv_raises(make: Any) -> None:
             asyncio.run(vec.arecv(indices=[0, 1, 2, 3]))
     with pytest.raises(ClosedError):
         asyncio.run(vec.arecv())
+
+
+def test_an_error_of_tasks_loses_no_first_row() -> None:
+    """What is to be returned after it is, before anything else is waited for."""
+    fails: list[bool] = []
+
+    def tasks(*_: Any) -> Any:
+        if fails:
+            fails.clear()
+            raise RuntimeError("service away")
+        return None, None
+
+    fns = [functools.partial(CountingEnv, tag, 2 + tag) for tag in range(2)]
+    with vecenvs.SubprocVecEnv(fns, 1, autoreset="async", tasks=tasks) as vec:
+
+        async def play() -> None:
+            vec.reset()
+            for _ in range(2):
+                vec.send([0, 0])
+                batch = await vec.arecv(2)
+            assert batch.dones.tolist() == [True, False]
+            vec.send([0], [1])
+            fails.append(True)
+            with pytest.raises(vecenvs.VecEnvError, match="service away"):
+                await vec.arecv(2)
+            batch = await vec.arecv()
+            assert sorted(batch.indices.tolist()) == [0, 1]
+            assert (await vec.arecv(timeout=10)).indices.tolist() == [1]
+
+        asyncio.run(play())

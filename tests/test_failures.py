@@ -6,6 +6,7 @@ import functools
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -20,7 +21,7 @@ from vecenvs.backends import BACKENDS, backend_class
 from vecenvs.backends.subproc import ProcessTransport, SubprocVecEnv
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, WorkerDied
 from vecenvs.pool.commands import Commands
-from vecenvs.testing.envs import CountingEnv, FailingEnv, GatedEnv, counting_fns
+from vecenvs.testing.envs import CountingEnv, DyingEnv, FailingEnv, GatedEnv, counting_fns
 from vecenvs.testing.leaks import wait_until_empty
 from vecenvs.testing.suite.deaths import PROMPT
 from vecenvs.vec_env import VecEnv
@@ -391,3 +392,32 @@ def test_ctrl_c_within_an_env_of_the_caller() -> None:
             vec.step([0] * 3)
             with pytest.raises(KeyboardInterrupt):
                 vec.step([0] * 3)
+
+
+@PROMPT
+def test_a_death_in_a_step_of_some_envs(tmp_path: Path) -> None:
+    """The step has ended with it: attributes can be read, and `arecv` waits where others can run."""
+    never = tmp_path / "never"
+    fns = [functools.partial(GatedReset, never), functools.partial(DyingEnv, 1, "step", 3)]
+    with SubprocVecEnv(fns, 2, "fork", autoreset="async", info_attrs=["t"]) as vec:
+        vec.reset()
+        vec.step([0, 0])
+        assert vec.step([0, 0])[2].tolist() == [True, False]
+        with pytest.raises(WorkerDied):
+            vec.step([0, 0])
+        never.touch()
+        assert vec.recv().indices.tolist() == [0]
+        assert vec.info_array("t")[0] == 0
+
+
+class GatedReset(CountingEnv):
+    """Its episodes have two steps; its second reset waits for the file."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(0, 2)
+        self.file = file
+
+    def reset(self, **kwargs: Any) -> Any:
+        while self.episode and not self.file.exists():
+            time.sleep(0.01)
+        return super().reset(**kwargs)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecenvs.batch.batch_columns import INFO_NUMBERS, Allocator, BatchColumns
-from vecenvs.batch.info_batches import InfoColumn, info_of
+from vecenvs.batch.info_batches import InfoColumn, info_of, merge_disjoint
 from vecenvs.batch.infos import RESET, STEP, TRUNCATED_KEY, InfoWriter
 from vecenvs.batch.packed_infos import pack, unpack
 from vecenvs.pool.info_columns import InfoColumns
@@ -227,3 +227,13 @@ def test_columns_of_infos_travel() -> None:
     found["numbers"].values[0] = 7
     assert unpack(pack({"empty": columns["empty"]}))["empty"].values.shape == (5, 0)
     assert unpack(pack({"list": columns["list"]})) == {"list": columns["list"]}
+
+
+def test_rows_of_other_shapes_and_their_order() -> None:
+    one, other = (InfoColumn(np.array([row]), np.full((1, size), row)) for row, size in ((1, 3), (0, 5)))
+    both = merge_disjoint({"route": one}, {"route": other})["route"]
+    assert [both.value(row).tolist() for row in (0, 1)] == [[0] * 5, [1] * 3]
+    values: dict[str, Any] = {"name": ["a", "b"], "x": np.arange(2), "y": [[], 0]}
+    columns = {key: InfoColumn(None, each) for key, each in values.items()}
+    assert list(unpack(pack(columns))) == ["name", "x", "y"]
+    assert unpack(pack(columns))["name"].values == ["a", "b"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ from bytecodes import interrupted
 from gymnasium import spaces
 
 import vecenvs
-from vecenvs import AlreadySteppingError, DummyVecEnv, EnvError, SubprocVecEnv
+from vecenvs import AlreadySteppingError, DummyVecEnv, EnvError, SubprocVecEnv, VecEnvWrapper
+from vecenvs.testing.envs import CountingEnv
 
 ROOT = Path(vecenvs.__file__).parent
 
@@ -224,3 +227,68 @@ class Seeded(Numbered):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         self.seed = seed
         return super().reset()
+
+
+class Interrupting(CountingEnv):
+    """Its first reset sends the caller a Ctrl-C, if it is env 1, and takes a while."""
+
+    def __init__(self, tag: int, caller: int) -> None:
+        super().__init__(tag, 9)
+        self.caller = caller
+
+    def reset(self, **kwargs: Any) -> Any:
+        result = super().reset(**kwargs)
+        if (self.tag, self.episode) == (1, 1):
+            os.kill(self.caller, signal.SIGINT)
+            time.sleep(0.2)
+        return result
+
+
+class NarrowWrapper(VecEnvWrapper):
+    """As baselines' wrappers are."""
+
+    def reset(self) -> Any:
+        return self.venv.reset()
+
+    def step_wait(self) -> Any:
+        return self.venv.step_wait()
+
+
+LAYERS: dict[str, Any] = {
+    "none": lambda vec: vec, "wrapper": NarrowWrapper, "monitor": vecenvs.VecMonitor, "gymnasium": vecenvs.as_gymnasium,
+    "sb3": vecenvs.as_sb3, "pfrl": vecenvs.as_pfrl, "tianshou": vecenvs.as_tianshou,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize(
+    "engine", [DummyVecEnv, functools.partial(SubprocVecEnv, num_workers=2)], ids=["dummy", "fork"]
+)
+def test_a_reset_after_one_that_was_interrupted(engine: Any, layer: str) -> None:
+    """It takes the place of the other one, whatever is around the VecEnv: nobody has acted upon those first rows."""
+    mode = "disabled" if layer == "tianshou" else "same_step"
+    vec = engine([functools.partial(Interrupting, tag, os.getpid()) for tag in range(3)], autoreset=mode)
+    layered = LAYERS[layer](vec)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            layered.reset()
+        first = layered.reset()
+        obs = np.stack(first[0] if layer in ("gymnasium", "tianshou") else first)
+        assert obs[:, ::2].tolist() == [[tag, 0] for tag in range(3)]
+        found = layered.step(np.zeros(3, np.int64))[0]
+        assert np.stack(found).tolist() == [[tag, episode, 1] for tag, episode, _ in obs.tolist()]
+    finally:
+        vec.close()
+
+
+def test_a_reset_takes_the_place_of_no_other_call() -> None:
+    with DummyVecEnv([functools.partial(Interrupting, tag, os.getpid()) for tag in range(3)]) as vec:
+        with pytest.raises(KeyboardInterrupt):
+            vec.reset()
+        vec.reset()
+        for call in (vec.reset_async, functools.partial(vec.send, [0] * 3)):
+            call()
+            for _ in range(2):
+                with pytest.raises(AlreadySteppingError):
+                    vec.reset()
+            assert len(vec.recv(3)) == 3

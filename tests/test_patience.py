@@ -8,8 +8,10 @@ import os
 import signal
 import sys
 import threading
+import time
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,3 +108,34 @@ def test_the_default_start_method_beside_libraries_that_do_not_fork(
     with SubprocVecEnv(counting_fns(1), 1, "fork") as vec:
         assert vec.stats()["start_method"] == "fork"
     assert ("hang in a fork" in caplog.text) == (library != "neither")
+
+
+class DiesOnce(CountingEnv):
+    """Ends its process in step 3 if there is no file; later the step at `slow` takes 2.3 s."""
+
+    def __init__(self, file: Path, seconds: float, slow: int = 0) -> None:
+        super().__init__(length=1000)
+        self.file, self.seconds, self.slow = file, seconds, slow
+        time.sleep(seconds)
+
+    def reset(self, **kwargs: Any) -> Any:
+        time.sleep(self.seconds)
+        return super().reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        if not self.file.exists() and self.t == 2:
+            self.file.touch()
+            os._exit(3)
+        time.sleep(2.3 if self.file.exists() and self.t + 1 == self.slow else 0)
+        return super().step(action)
+
+
+@PROMPT
+@pytest.mark.parametrize(("seconds", "slow"), [(0.0, 9), (1.1, 0)])
+def test_a_replacement_has_all_of_its_time(seconds: float, slow: int, tmp_path: Path) -> None:
+    """Its start and its first reset; and once that has come, a step is limited by step_timeout alone."""
+    fns = [functools.partial(DiesOnce, tmp_path / "died", seconds, slow)]
+    with SubprocVecEnv(fns, 1, "fork", on_failure="restart", start_timeout=2.0) as vec:
+        vec.reset()
+        ends = [vec.step([0])[3][0].get("worker_restarted", False) for _ in range(20)]
+        assert ends == [False] * 2 + [True] + [False] * 17

@@ -6,11 +6,13 @@ import os
 import re
 import time
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from gymnasium.vector import SyncVectorEnv
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vecenvs import Batched, DummyVecEnv, SubprocVecEnv
 from vecenvs.arguments import split
@@ -108,3 +110,62 @@ def test_each_host_has_a_worker_by_default() -> None:
 
 def _pid(_: object) -> int:
     return os.getpid()
+
+
+class PairBatch:
+    """Two envs, whose episodes have two steps. Reset with the option "fail" it raises, and with the seed 7."""
+
+    num_envs = 2
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.DISABLED}
+    single_observation_space, single_action_space = spaces.Box(0, 100, (1,), np.float32), spaces.Discrete(2)
+
+    def __init__(self, seeds: Path | None = None) -> None:
+        self.t, self.seeds = np.zeros(2), seeds
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        options = options or {}
+        if self.seeds is not None:
+            with self.seeds.open("a") as file:
+                print(seed, file=file)
+        if "fail" in options or 7 in np.atleast_1d(seed):
+            raise RuntimeError
+        self.t[options.get("reset_mask", np.ones(2, bool))] = 0
+        self.score = self.t * 10
+        return self.t[:, None].astype(np.float32), {}
+
+    def step(self, actions: Any) -> Any:
+        self.t = self.t + 1
+        self.score = self.t * 10
+        return self.t[:, None].astype(np.float32), np.ones(2), self.t >= 2, np.zeros(2, bool), {}
+
+
+@pytest.mark.parametrize(("mode", "fails"), [("same_step", False), ("disabled", False), ("disabled", True)])
+@pytest.mark.parametrize("engine", [DummyVecEnv, SubprocVecEnv])
+def test_rows_of_others_outlast_a_reset(engine: Any, mode: str, fails: bool) -> None:
+    """Their flags, last observations and attributes, also if it fails."""
+    with engine([Batched(PairBatch, 2)], autoreset=mode, info_attrs=("score",)) as vec:
+        vec.reset()
+        vec.step([0, 0])
+        vec.send([0, 0])
+        assert vec.recv(indices=[0]).dones.all()
+        if fails:
+            with pytest.raises(EnvError):
+                vec.reset([0], options={"fail": True})
+        else:
+            assert vec.reset([0]).tolist() == [[0]]
+        batch = vec.recv(indices=[1])
+        assert batch.dones.all()
+        assert batch.infos[0]["terminal_observation"].tolist() == [2]
+        assert batch.infos[0]["score"] == 20
+
+
+@pytest.mark.parametrize("episodes", [False, True])
+def test_a_batched_env_that_fails_with_its_seed_gets_others(episodes: bool, tmp_path: Path) -> None:
+    """From the third try on, as a single env does."""
+    fns = [Batched(partial(PairBatch, tmp_path / "seeds"), 2)]
+    with DummyVecEnv(fns, on_error="reset", max_errors=4, episode_seeds=episodes) as vec:
+        vec.reset(seed=7)
+        seeds = (tmp_path / "seeds").read_text().splitlines()
+        assert len(seeds) == 3
+        assert seeds[0] == seeds[1] != seeds[2]
+        assert vec.step([0, 0])[0].tolist() == [[1], [1]]

@@ -13,6 +13,8 @@ from conftest import Configuration
 from gymnasium import spaces
 from hypothesis import given, settings
 
+from vecenvs.batch.actions import parse_actions
+from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import EnvError
 from vecenvs.testing import strategies
 from vecenvs.testing.envs import CountingEnv, SampledEnv
@@ -100,3 +102,20 @@ def test_mappings_of_any_kind(configuration: Configuration) -> None:
         obs = vec.step([0, 0])[0]
         assert obs["a"].tolist() == [[0, 1, 1]] * 2
         assert [obs["b"][key].tolist() for key in "cd"] == [[[1, 2, 2]] * 2, [[2, 3, 3]] * 2]
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(3),
+        spaces.Box(-1, 1, (2,)),
+        spaces.Text(5),
+        spaces.Tuple((spaces.Discrete(2),)),
+        spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-1, 1, (2,))),
+    ],
+    ids=str,
+)
+def test_no_actions_of_no_env(space: Any) -> None:
+    """A list of none has no shape."""
+    layout = SpaceLayout(space)
+    assert [part.shape[0] for part in parse_actions(layout, [], 0)] == [0] * len(layout.leaves)

@@ -16,7 +16,7 @@ import pytest
 
 from vecenvs import DummyVecEnv, SubprocVecEnv, as_gymnasium, as_sb3, make_vec_env
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import SimulatorEnv
+from vecenvs.testing.envs import CountingEnv, SimulatorEnv
 from vecenvs.testing.suite.episode_seeds import Episodes
 from vecenvs.wrappers.results import read_monitor_file
 
@@ -155,3 +155,68 @@ def test_a_fork_of_the_caller_resets_by_itself() -> None:
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         vec.step([0] * N)
+
+
+class Levels(CountingEnv):
+    """An episode of two steps. The observation is the level in its options, or -1; the reward is the attribute."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 2)
+        self.level = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        obs, info = super().reset(seed=seed)
+        obs[1] = (options or {}).get("level", -1)
+        return obs, info
+
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(action)
+        return obs, float(self.level), *rest
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_what_a_state_says_of_next_episodes(number: int) -> None:
+    """Neither options that were set since nor attributes that were not set: also in another VecEnv."""
+
+    def ready(vec: Any) -> Any:
+        time.sleep(0.03)  # until spares are
+        return vec
+
+    with DummyVecEnv([Levels], spares=number, episode_seeds=True) as vec:
+        vec.reset(seed=0)
+        state = ready(vec).get_state()
+        vec.set_options({"level": 5})
+        ready(vec).set_state(state)
+        ready(vec).step([0])
+        assert vec.step([0])[0][0, 1] == -1
+        vec.set_attr("level", 3)
+        state = ready(vec).get_state()
+    with DummyVecEnv([Levels], spares=number, episode_seeds=True) as vec:
+        vec.reset(seed=1)
+        vec.set_attr("tag", 7)
+        ready(vec).set_state(state)
+        rows = [ready(vec).step([0])[:2] for _ in range(8)]
+        assert [reward[0] for _, reward in rows] == [3.0] * 8
+        assert [obs[0, 0] for obs, _ in rows] == [0] * 8
+
+
+def test_a_spare_that_is_being_made_is_closed() -> None:
+    made: list[Any] = []
+
+    class Slow(CountingEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            self.closed = 0
+            if made:
+                time.sleep(0.3)
+            made.append(self)
+
+        def close(self) -> None:
+            self.closed += 1
+
+    for concurrency in (None, "threads"):
+        made.clear()
+        with DummyVecEnv([Slow], concurrency=concurrency, spares=1, episode_seeds=True) as vec:
+            vec.reset()
+            vec.step([0])
+        assert [env.closed for env in made] == [1, 1]

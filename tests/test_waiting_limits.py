@@ -8,7 +8,7 @@ import functools
 import itertools
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -392,3 +392,38 @@ def test_a_late_autoreset_keeps_the_last_row(
             assert rows[3][::5] == (1, 1)
         assert vec.stats()["errors"] == 1
         assert vec.stats()["workers"][0]["restarts"] == 0
+
+
+class Broken(CountingEnv):
+    """The first one's second reset raises, and its close takes longer than all limits."""
+
+    made: ClassVar[list[Broken]] = []
+
+    def __init__(self) -> None:
+        super().__init__(length=10**6 if self.made else 1)
+        self.made.append(self)
+        self.number, self.closed = len(self.made), 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        if (self.number, self.episode) == (1, 1):
+            raise RuntimeError("broken")
+        return super().reset(**kwargs)
+
+    def close(self) -> None:
+        time.sleep(0.8 if self.number == 1 else 0)
+        self.closed += 1
+
+
+def test_an_env_that_was_made_too_late_takes_no_place() -> None:
+    Broken.made.clear()
+    options = {"on_error": "reset", "step_timeout": 0.3, "reset_timeout": 0.3}
+    with vecenvs.DummyVecEnv([Broken], concurrency="threads", **options) as vec:
+        vec.reset()
+        vec.step([0])
+        number, end = vec.get_attr("number"), time.monotonic() + 1.0
+        for t in itertools.count(1):
+            assert vec.step([0])[0][0, 2] == t
+            if time.monotonic() > end:
+                break
+        assert vec.get_attr("number") == number == [2]
+    assert [env.closed for env in Broken.made] == [1] * len(Broken.made)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
 
-from vecenvs import VecFrameStack, VecMonitor, VecNormalize, VecTorch, as_gymnasium, make_multi_agent
+from vecenvs import VecFrameStack, VecMonitor, VecNormalize, VecTorch, VecVideoRecorder, as_gymnasium, make_multi_agent
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs.teams import Teams, TeamsByTurns
 
@@ -176,3 +179,67 @@ def test_an_env_that_fails() -> None:
         assert caught.value.batch.rewards.shape == (4,)
         vec.reset([2, 3])
         vec.step(np.zeros(6, int))
+
+
+class Leaving:
+    """A ParallelEnv of two agents: the first leaves in step 2, the other in step 5. Resets have infos, and an image."""
+
+    metadata: ClassVar[dict[str, Any]] = {}
+    render_mode = "rgb_array"
+    possible_agents: ClassVar[list[str]] = ["a_0", "a_1"]
+
+    def observation_space(self, _: str) -> Any:
+        return spaces.Box(0, 99, (1,), np.float32)
+
+    def action_space(self, _: str) -> Any:
+        return spaces.Discrete(2)
+
+    def reset(self, seed: Any = None, options: Any = None) -> Any:
+        self.agents, self.t = [*self.possible_agents], 0
+        return self._by_agent(np.zeros(1, np.float32)), self._by_agent({"born": 7})
+
+    def step(self, actions: Any) -> Any:
+        self.t += 1
+        dead = {agent: self.t == (2 if agent == "a_0" else 5) for agent in self.agents}
+        found = tuple(map(self._by_agent, (np.full(1, self.t, np.float32), 1.0)))
+        infos, over = self._by_agent({"t": self.t}), self._by_agent(False)
+        self.agents = [agent for agent in self.agents if not dead[agent]]
+        return *found, dead, over, infos
+
+    def _by_agent(self, value: Any) -> dict[str, Any]:
+        return dict.fromkeys(self.agents, value)
+
+    def render(self) -> Any:
+        return np.full((4, 4, 3), self.t, np.uint8)
+
+
+def test_gymnasium_steps_envs_whose_agents_have_left() -> None:
+    """Without autoresets until the env's episode is over; with them each agent's first row has its reset's info."""
+    view = as_gymnasium(make_multi_agent(Leaving, 2, backend="dummy", autoreset="disabled").flat())
+    for _ in range(2):
+        view.reset()
+        ends = [view.step(np.zeros(4, np.int64))[2].tolist() for _ in range(5)]
+        assert ends == [[False] * 4, [True, False] * 2, [False] * 4, [False] * 4, [False, True] * 2]
+        with pytest.raises(ResetNeeded):
+            view.step(np.zeros(4, np.int64))
+    view = as_gymnasium(make_multi_agent(Leaving, 2, backend="dummy").flat())
+    view.reset()
+    rows = [view.step(np.zeros(4, np.int64))[4] for _ in range(6)]
+    born = [infos["_born"].tolist() if "born" in infos else None for infos in rows]
+    assert born == [None, None, None, None, [True] * 4, None]
+    assert [infos["_final_obs"].tolist() for infos in rows if "final_obs" in infos] == [
+        [True, False] * 2,
+        [False, True] * 2,
+    ]
+
+
+def test_videos_of_some_envs(tmp_path: Path) -> None:
+    """Each env has an image, whichever envs step."""
+    vec = VecVideoRecorder(make_multi_agent(Leaving, 2, backend="dummy").flat(), tmp_path, lambda _: True, 50)
+    with vec:
+        vec.reset()
+        vec.step([0] * 4)
+        vec.send([0] * 2, [2, 3])
+        assert vec.recv(2).obs.tolist() == [[2], [2]]
+        assert [int(image[0, 0, 0]) for image in vec._images] == [1, 2]
+        vec.reset([0, 1])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from vecenvs import as_sb3, make_multi_agent
 from vecenvs.testing.compare import assert_same
@@ -105,3 +106,57 @@ def test_ppo_with_shared_parameters() -> None:
     model.learn(3 * 64 * vec.num_envs)
     assert len(model.ep_info_buffer) > 0
     vec.close()
+
+
+class Duel:
+    """An env by turns: in its second turn the first agent dies with -1, and the other gets 5."""
+
+    metadata: ClassVar[dict[str, Any]] = {}
+    render_mode = None
+    possible_agents: ClassVar[list[str]] = ["a", "b"]
+
+    def observation_space(self, _: str) -> Any:
+        return spaces.Box(0, 999, (1,), np.float32)
+
+    def action_space(self, _: str) -> Any:
+        return spaces.Discrete(2)
+
+    def reset(self, seed: Any = None, options: Any = None) -> None:
+        self.agents, self.agent_selection, self.turn, self.dead = ["a", "b"], "a", 0, ""
+        self._cumulative_rewards = dict.fromkeys("ab", 0.0)
+
+    def observe(self, agent: str) -> Any:
+        return np.array([self.turn + 100 * (agent == "b")], np.float32)
+
+    def last(self) -> Any:
+        agent = self.agent_selection
+        return self.observe(agent), self._cumulative_rewards[agent], agent == self.dead, False, {}
+
+    def step(self, action: Any) -> None:
+        agent, other = self.agent_selection, "b" if self.agent_selection == "a" else "a"
+        self._cumulative_rewards[agent] = 0.0
+        if agent == self.dead:
+            self.agents.remove(agent)
+            self.agent_selection = other
+            return
+        self.turn += 1
+        if self.turn == 3:
+            self.dead = agent
+            self._cumulative_rewards.update(a=-1.0, b=5.0)
+        else:
+            self.agent_selection = other
+
+    def agent_iter(self) -> None:
+        """Only there: what has it is an env by turns."""
+
+
+@pytest.mark.parametrize("ends", ["any", "all"])
+def test_what_the_last_turn_brings_the_others(ends: str) -> None:
+    with make_multi_agent(Duel, 1, backend="dummy", ends=ends) as vec:
+        vec.reset()
+        for _ in range(3):
+            _, rewards, dones, infos = vec.step(np.zeros((1, 2), np.int64))
+        assert rewards["agents"].tolist() == [[-1.0, 5.0]]
+        assert dones.tolist() == [ends == "any"]
+        if ends == "any":
+            assert infos[0]["terminal_observation"]["agents"].tolist() == [[3], [103]]

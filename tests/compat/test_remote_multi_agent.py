@@ -297,3 +297,19 @@ def test_a_replaced_worker_ends_the_episode_for_every_agent(tmp_path: Path) -> N
     env.send_actions({0: {"a": 0, "b": 0}})
     assert sorted(env.poll()[0][0]) == ["a", "b", "c"]
     env.stop()
+
+
+def test_an_exception_is_told_to_all_agents() -> None:
+    class Raising(Relay):
+        def step(self, actions: Any) -> Any:
+            if self.t == 1:
+                raise RuntimeError("boom")
+            return super().step(actions)
+
+    env = RemoteBaseEnv(Raising, 1, True, WAIT, backend="dummy", on_error="reset")
+    env.poll()
+    for _ in range(2):
+        env.send_actions({0: {"a": 0, "b": 0}})
+        infos = env.poll()[4]
+    assert [*infos[0].values()] == [{"env_error": "RuntimeError: boom"}] * len(infos[0])
+    env.stop()

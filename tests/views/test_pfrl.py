@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from vecenvs import Batched
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.compat.pfrl import MultiprocessVectorEnv
 from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, StepTimeout
@@ -373,3 +374,33 @@ class TestMultiprocessVectorEnv:
         del env
         gc.collect()
         assert vec.closed
+
+
+class KeepsNone:
+    """A batched env of two, which resets itself every 3 steps of env 0 and keeps no last observations."""
+
+    num_envs = 2
+    single_observation_space = gymnasium.spaces.Box(0, 99, (1,), np.float32)
+    single_action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.t = np.zeros(2)
+        return np.zeros((2, 1), np.float32), {}
+
+    def step(self, actions: Any) -> Any:
+        self.t = self.t + 1
+        over = np.array([self.t[0] == 3, False])
+        self.t[over] = 0
+        return self.t[:, None].astype(np.float32), np.ones(2), over, np.zeros(2, bool), {}
+
+
+def test_envs_that_keep_no_last_observations() -> None:
+    """The one before comes instead, and `reset` the first one of the next episode, without another reset."""
+    view = as_pfrl(DummyVecEnv([Batched(KeepsNone, 2)]))
+    view.reset()
+    for _ in range(3):
+        obs, _, dones, _ = view.step([0, 0])
+    assert (np.stack(obs).tolist(), dones) == ([[2], [3]], (True, False))
+    assert np.stack(view.reset([False, True])).tolist() == [[0], [3]]
+    assert np.stack(view.step([0, 0])[0]).tolist() == [[1], [4]]
+    view.close()

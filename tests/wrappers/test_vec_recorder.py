@@ -144,3 +144,33 @@ def test_without_minari(monkeypatch: pytest.MonkeyPatch) -> None:
     with vecenvs.DummyVecEnv([StateEnv]) as vec:  # noqa: SIM117
         with pytest.raises(vecenvs.BackendUnavailable, match=r"needs Minari .*: pip install 'vecenvs\[minari\]'"):
             VecRecorder(vec, "toys/none-v0")
+
+
+class KeepsNone:
+    """A batched env of two envs, which resets itself every 3 steps of env 0, and keeps no last observations."""
+
+    num_envs = 2
+    single_observation_space, single_action_space = spaces.Box(0, 99, (1,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.t = np.zeros(2)
+        return np.zeros((2, 1), np.float32), {}
+
+    def step(self, actions: Any) -> Any:
+        self.t = self.t + 1
+        over = np.array([self.t[0] == 3, False])
+        self.t[over] = 0
+        return self.t[:, None].astype(np.float32), np.ones(2), over, np.zeros(2, bool), {}
+
+
+def test_ends_without_last_observations() -> None:
+    """The episode is cut off before its last step: there is nothing that it has led to."""
+    import minari
+
+    with VecRecorder(vecenvs.DummyVecEnv([vecenvs.Batched(KeepsNone, 2)]), "batched/none-v0") as vec:
+        vec.reset()
+        for _ in range(7):
+            vec.step([0, 0])
+    episodes = [*minari.load_dataset("batched/none-v0").iterate_episodes()]
+    found = sorted((each.observations.ravel().tolist(), bool(each.truncations[-1])) for each in episodes)
+    assert found == [([0, 1], True), ([0, 1, 2], True), ([0, 1, 2], True), ([*range(8)], True)]

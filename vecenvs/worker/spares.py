@@ -240,7 +240,7 @@ class Spares:
             self.envs[position] = self._remake(len(self._slots) + position, like)
             self._broken.discard(position)
         env = self.envs[position]
-        for name in {name for each in self._set for name in [*each]}:
+        for name in {*self._defaults, *(name for each in self._set for name in [*each])}:
             if name not in self._defaults:  # no env that it was set on has been a spare yet
                 self._defaults[name] = get_attr(env, name) if has_attr(env, name) else _NONE
             if (again := self._set[reset.local].get(name)) is not None:
