@@ -23,6 +23,7 @@ from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.make import auto, rank
 from vecenvs.make import make_vec_env as make
 from vecenvs.make.make_vec_env import make_vec_env
+from vecenvs.pool.recycling import Recycle
 from vecenvs.testing.envs import CountingEnv, DyingEnv
 from vecenvs.wrappers import Monitor, load_results
 
@@ -549,6 +550,11 @@ class TestBackend:
             (2, {"on_failure": "restart"}, False),
             (2, {"autoreset": "async"}, False),
             (2, {"initializer": str}, False),
+            (1, {"start_method": "fork"}, False),
+            (1, {"pin_workers": True}, False),
+            (1, {"step_timeout": 60.0}, False),
+            (1, {"recycle": Recycle(episodes=9), "episode_seeds": True}, False),
+            (1, {"step_timeout": 60.0, "force_dummy": True}, None),
         ],
     )
     def test_rule(self, monkeypatch, num_env, kwargs, caller_steps):
@@ -807,7 +813,7 @@ class TestBadArguments:
             ({"n_envs": 3}, TypeError, r"no argument 'n_envs' \(did you mean .*'num_envs'.*: it has .*step_timeout"),
             ({"vec_env_cls": 3}, TypeError, r"no argument 'vec_env_cls' \(did you mean 'backend'\?\)"),
             ({"backend": "subproc", "context": "fork"}, TypeError, r"'context' \(did you mean 'start_method'\?\)"),
-            ({"caller_steps": True}, TypeError, "make_vec_env with backend 'dummy' has no argument 'caller_steps'"),
+            ({"backend": "dummy", "caller_steps": True}, TypeError, "make_vec_env with backend 'dummy' has no argument 'caller_steps'"),
             ({"backend": "subproc", "fast": 1}, TypeError, "backend 'subproc' has no argument 'fast': .*caller_step"),
             ({"backend": "auto", "caller_steps": True}, TypeError, "backend 'auto' has no argument 'caller_steps'"),
             ({"backend": "auto", "num_workers": 0, "num_env": 2}, ValueError, "num_workers must be at least 1"),

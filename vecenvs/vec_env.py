@@ -165,7 +165,8 @@ class VecEnv(abc.ABC):
             A batch of observations, one row for each of `indices`, in their order.
 
         Raises:
-            AlreadySteppingError: one of the envs has an unanswered command. Nothing was sent.
+            AlreadySteppingError: one of the envs has an unanswered command, other than a `reset` that an exception has
+                ended. Nothing was sent.
             EnvError: envs raised. The others have been reset, and its `batch` has their rows.
         """
 

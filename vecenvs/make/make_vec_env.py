@@ -93,9 +93,9 @@ def make_vec_env(
         force_dummy: use the backend "dummy".
         num_envs: the number of envs; 1 unless given.
         backend: "dummy", "subproc", "mpi" or "ray". None chooses the one that is fast beside a learner: "dummy" for one
-            env, for a few of Gymnasium's cheapest, on one core or with `force_dummy`, else "subproc", where the caller
-            steps a share unless an argument needs a worker process for every env. "auto" also chooses "mpi" in an MPI
-            job. docs/backends.md describes the rule; the choice is logged to "vecenvs".
+            env, for a few of Gymnasium's cheapest and on one core, unless an argument needs worker processes, and with
+            `force_dummy`; else "subproc", where the caller steps a share unless an argument does. "auto" also chooses
+            "mpi" in an MPI job. docs/backends.md describes the rule; the choice is logged to "vecenvs".
         num_workers: the number of workers of the backend. It has no effect if None or "auto" leads to "dummy".
         autoreset: the autoreset mode: see vecenvs/vec_env.py. None is "same_step", or what a batched env does itself.
         vectorization: "native" makes one batched env per worker by the id's `vector_entry_point` (see docs/batched.md),
@@ -147,7 +147,7 @@ def make_vec_env(
             len(sources),
             num_workers=None if num_workers is None else min(len(sources), parse_int("num_workers", num_workers, 1)),
             keep_caller_free=bool(native),
-            in_workers=autoreset == "async" or initializer is not None or _needs_workers(backend_kwargs),
+            in_workers=str(autoreset) == "async" or initializer is not None or _needs_workers(backend_kwargs),
             own_processes=env_type == "retro",
             cheap=wrapper_class is None
             and env_kwargs.get("render_mode") is None
