@@ -813,7 +813,7 @@ class TestBadArguments:
             ({"n_envs": 3}, TypeError, r"no argument 'n_envs' \(did you mean .*'num_envs'.*: it has .*step_timeout"),
             ({"vec_env_cls": 3}, TypeError, r"no argument 'vec_env_cls' \(did you mean 'backend'\?\)"),
             ({"backend": "subproc", "context": "fork"}, TypeError, r"'context' \(did you mean 'start_method'\?\)"),
-            ({"backend": "dummy", "caller_steps": True}, TypeError, "make_vec_env with backend 'dummy' has no argument 'caller_steps'"),
+            ({"backend": "dummy", "caller_steps": True}, TypeError, "backend 'dummy' has no argument 'caller_steps'"),
             ({"backend": "subproc", "fast": 1}, TypeError, "backend 'subproc' has no argument 'fast': .*caller_step"),
             ({"backend": "auto", "caller_steps": True}, TypeError, "backend 'auto' has no argument 'caller_steps'"),
             ({"backend": "auto", "num_workers": 0, "num_env": 2}, ValueError, "num_workers must be at least 1"),
