@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
+import vecenvs
 from vecenvs.batch.batch_columns import INFO_NUMBERS, Allocator, BatchColumns
 from vecenvs.batch.info_batches import InfoColumn, info_of, merge_disjoint
 from vecenvs.batch.infos import RESET, STEP, TRUNCATED_KEY, InfoWriter
 from vecenvs.batch.packed_infos import pack, unpack
 from vecenvs.pool.info_columns import InfoColumns
+from vecenvs.testing.envs import CountingEnv
 
 VALUES = {
     float: st.floats(),
@@ -237,3 +241,73 @@ def test_rows_of_other_shapes_and_their_order() -> None:
     columns = {key: InfoColumn(None, each) for key, each in values.items()}
     assert list(unpack(pack(columns))) == ["name", "x", "y"]
     assert unpack(pack(columns))["name"].values == ["a", "b"]
+
+
+class OwnLast(CountingEnv):
+    """An env whose own infos have the key of last observations."""
+
+    def step(self, action: Any) -> Any:
+        *row, _ = super().step(action)
+        return *row, {"terminal_observation": self.t}
+
+
+@pytest.mark.parametrize("engine", [vecenvs.DummyVecEnv, vecenvs.SubprocVecEnv])
+def test_an_info_with_a_key_of_the_vec_env(engine: Any) -> None:
+    with engine([functools.partial(OwnLast, tag, 3) for tag in range(2)], info_attrs=("t",)) as vec:
+        vec.reset()
+        for t in range(1, 8):
+            _, _, dones, infos = vec.step([0, 0])
+            assert dones.all() == (t % 3 == 0)
+            last = infos[0]["terminal_observation"]
+            assert (last.tolist() == [0, (t + 2) // 3, 3]) if dones[0] else (last == t % 3)
+
+
+class Swapped(CountingEnv):
+    def __init__(self, tag: int) -> None:
+        super().__init__(tag, 3)
+        self.observation_space: Any = spaces.Box(-9, 9, (3,), np.dtype(">f4"))
+        self.action_space: Any = spaces.Box(-9, 9, (2,), np.dtype(">f4"))
+
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(0)
+        return obs, float(action[1]), *rest
+
+
+@pytest.mark.parametrize("engine", [vecenvs.DummyVecEnv, vecenvs.SubprocVecEnv])
+def test_spaces_of_another_byte_order(engine: Any) -> None:
+    with engine([functools.partial(Swapped, tag) for tag in range(3)]) as vec:
+        assert vec.reset().tolist() == [[tag, 1, 0] for tag in range(3)]
+        actions = np.arange(6).reshape(3, 2).astype(">f4")
+        for given in (actions, actions.astype(np.float32)):
+            assert vec.step(given)[1].tolist() == [1, 3, 5]
+        vec.send(actions[:2], [0, 2])
+        batch = vec.recv(indices=[2, 0])
+        assert batch.rewards.tolist() == [3, 1]
+        assert batch.obs.dtype == np.dtype(">f4")
+        assert batch.obs.tolist() == [[2, 2, 0], [0, 2, 0]]
+
+
+def test_returned_graphs_are_the_callers() -> None:
+    """What it writes into them is in no later row: here that of an exception, which repeats the last one."""
+
+    class Graphs(gymnasium.Env[Any, Any]):
+        observation_space, action_space = spaces.Graph(spaces.Box(0, 9, (1,)), None), spaces.Discrete(2)
+
+        def _graph(self) -> Any:
+            return spaces.GraphInstance(np.ones((2, 1), np.float32), None, None)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return self._graph(), {}
+
+        def step(self, action: Any) -> Any:
+            if action:
+                raise RuntimeError
+            return self._graph(), 0.0, False, False, {}
+
+    with vecenvs.DummyVecEnv([Graphs] * 2, on_error="reset") as vec:
+        vec.reset()
+        vec.send([0, 0])
+        for obs in (vec.recv(2).obs, vec.step([0, 0])[0]):
+            obs[0].nodes[:] = 7
+        infos = vec.step([1, 0])[3]
+        assert infos[0]["terminal_observation"].nodes.tolist() == [[1], [1]]

@@ -20,10 +20,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from vecenvs import SubprocVecEnv
 from vecenvs.backends import backend_class
 from vecenvs.errors import EnvError
-from vecenvs.testing.envs import FailingEnv, ToyError
+from vecenvs.testing.envs import CountingEnv, FailingEnv, ToyError
 from vecenvs.wrappers import LoadMonitorResultsError, Monitor, get_monitor_files, load_results
+from vecenvs.wrappers.results import read_monitor_file
 from vecenvs.wrappers.results_writer import ResultsWriter
 
 DATA = Path(__file__).parent / "data" / "monitor"
@@ -581,3 +583,21 @@ def test_a_monitor_without_file_pickles():
         play(env)
         env.close()
         assert len((tmp_path / "monitor.csv").read_text().splitlines()) == 3
+
+
+def test_a_closed_file_is_free_whatever_was_forked_meanwhile(tmp_path: Path) -> None:
+    """Workers have its descriptor, and with it the lock."""
+    writer = ResultsWriter(tmp_path / "a", {"t_start": 0.0})
+    with SubprocVecEnv([CountingEnv], start_method="fork"):
+        writer.close()
+        ResultsWriter(tmp_path / "a", {"t_start": 0.0}).close()
+
+
+def test_a_file_that_has_its_header_alone(tmp_path: Path) -> None:
+    path = tmp_path / "0.monitor.csv"
+    path.write_text('#{"t_start": 5.0, "env_id": null}\n')
+    writer = ResultsWriter(path, {"t_start": 7.0}, ("x",), override_existing=False)
+    writer.write_row({"r": 1.0, "l": 10, "t": 2.5, "x": 3})
+    writer.close()
+    found = read_monitor_file(path)
+    assert (found.names, found.header["t_start"], len(found.rows)) == (("r", "l", "t", "x"), 5.0, 1)

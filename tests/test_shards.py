@@ -169,3 +169,17 @@ def test_a_batched_env_that_fails_with_its_seed_gets_others(episodes: bool, tmp_
         assert len(seeds) == 3
         assert seeds[0] == seeds[1] != seeds[2]
         assert vec.step([0, 0])[0].tolist() == [[1], [1]]
+
+
+class Overflowing(PairBatch):
+    def step(self, actions: Any) -> Any:
+        obs, *rest = super().step(actions)
+        return np.full(obs.shape, 1e300), *rest
+
+
+def test_observations_of_a_batched_env_beyond_float32() -> None:
+    """They are an error, as a single env's are."""
+    with DummyVecEnv([Batched(Overflowing, 2)]) as vec:
+        vec.reset()
+        with pytest.raises(EnvError, match="numbers too large for its space's dtype float32"):
+            vec.step([0, 0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -19,7 +20,7 @@ from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.errors import EnvError
 from vecenvs.pool.pool_vec_env import PoolVecEnv
 from vecenvs.testing.envs import CountingEnv, counting_fns
-from vecenvs.worker import serve
+from vecenvs.worker import process, serve
 from vecenvs.worker.autoreset import Autoreset
 from vecenvs.worker.rules import Rules
 
@@ -146,3 +147,26 @@ def test_a_worker_that_ends_is_told_once_more(
     assert worker.exitcode == code
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
     assert capfd.readouterr().err == ""
+
+
+def test_blocks_within_each_other() -> None:
+    """As where baselines' `clear_mpi_env_vars` stood around what starts processes; signals are let through after it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    with process.child_environment():
+        with process.child_environment():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+def test_signals_come_through_after_a_failed_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise OSError(24, "Too many open files")
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    monkeypatch.setattr(process.resource_tracker, "ensure_running", fail)
+    with pytest.raises(OSError, match="Too many"), process.child_environment():
+        pass
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+    assert gc.isenabled()

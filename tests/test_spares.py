@@ -220,3 +220,29 @@ def test_a_spare_that_is_being_made_is_closed() -> None:
             vec.reset()
             vec.step([0])
         assert [env.closed for env in made] == [1, 1]
+
+
+def test_envs_are_closed_once_while_one_waits_for_a_spare() -> None:
+    made: list[Any] = []
+
+    class Slow(CountingEnv):
+        def __init__(self) -> None:
+            super().__init__(0, 1)
+            self.closed = 0
+            made.append(self)
+
+        def reset(self, **kwargs: Any) -> Any:
+            time.sleep(0.25 if self is not made[0] else 0)
+            return super().reset(**kwargs)
+
+        def close(self) -> None:
+            self.closed += 1
+
+    for seconds in (0.05, 0.15, 0.3):
+        made.clear()
+        with DummyVecEnv([Slow], concurrency="threads", spares=1, episode_seeds=True) as vec:
+            vec.reset()
+            time.sleep(0.1)
+            vec.send([0])
+            time.sleep(seconds)
+        assert [env.closed for env in made] == [1, 1]

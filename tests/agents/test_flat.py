@@ -15,6 +15,7 @@ from vecenvs import VecFrameStack, VecMonitor, VecNormalize, VecTorch, VecVideoR
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs.teams import Teams, TeamsByTurns
 
+OF_VEC_ENVS = {"TimeLimit.truncated", "episode_start", "resetting", "terminal_observation", "absent"}
 CATS = functools.partial(Teams, cats=4, dogs=0)
 
 
@@ -243,3 +244,21 @@ def test_videos_of_some_envs(tmp_path: Path) -> None:
         assert vec.recv(2).obs.tolist() == [[2], [2]]
         assert [int(image[0, 0, 0]) for image in vec._images] == [1, 2]
         vec.reset([0, 1])
+
+
+def test_gymnasium_infos_of_agents_by_turns() -> None:
+    """An agent's first turn is no reset: its info is its own."""
+    view = as_gymnasium(flat(1, make=functools.partial(TeamsByTurns, count=2, turnover=0.0)))
+    plain = flat(1, make=functools.partial(TeamsByTurns, count=2, turnover=0.0))
+    view.reset(seed=3)
+    plain.reset(seed=3)
+    compared = 0
+    for _ in range(6):
+        found = view.step(np.zeros(2, np.int64))[4]
+        _, _, dones, infos = plain.step(np.zeros(2, np.int64))
+        if not dones.any():
+            for row, info in enumerate(infos):
+                own = {key: value for key, value in info.items() if key not in OF_VEC_ENVS}
+                assert {key: found[key][row] for key in own} == own
+                compared += len(own)
+    assert compared >= 6

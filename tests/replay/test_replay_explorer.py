@@ -272,3 +272,40 @@ def test_a_batched_env_without_last_observations() -> None:
     vec = DummyVecEnv([Batched(functools.partial(ForgettingBatch, counting_fns(2, length=2)), 2)])
     with vec, pytest.raises(VecEnvError, match="env 0 keeps no last observation of an episode"):
         Explorer(vec, Ones(2), fragment_size=8).collect()
+
+
+class Raising(CountingEnv):
+    """Raises in the third step of its first episode, or is interrupted there."""
+
+    def __init__(self, tag: int, kind: type[BaseException]) -> None:
+        super().__init__(tag, 9)
+        self.kind = kind
+
+    def step(self, action: Any) -> Any:
+        if (self.tag, self.episode, self.t) == (1, 1, 2):
+            self.kind, kind = ValueError, self.kind
+            self.episode = 5
+            raise kind
+        return super().step(action)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
+def test_an_exception_joins_no_two_episodes(kind: type[BaseException], n_step: int) -> None:
+    """After it all transitions are within an episode, one step on; the explorer can go on."""
+    fns = [functools.partial(Raising, tag, kind) for tag in range(2)]
+    explorer = Explorer(DummyVecEnv(fns), Ones(2), n_step=n_step, gamma=1.0, fragment_size=24)
+    rows: list[Any] = []
+    raised = 0
+    while len(rows) < 60:
+        try:
+            batch = explorer.collect()
+        except (EnvError, KeyboardInterrupt):
+            raised += 1
+            continue
+        rows += zip(batch["obs"].tolist(), batch["next_obs"].tolist(), strict=True)
+    assert raised == (1 if kind is ValueError else 2)  # the env at which a Ctrl-C comes has failed
+    for one, other in rows:
+        assert one[:2] == other[:2]
+        assert 1 <= other[2] - one[2] <= n_step
+    explorer.close()

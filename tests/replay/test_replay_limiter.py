@@ -15,7 +15,7 @@ from vecenvs.replay.throttle import CALL, InsertThrottle
 
 def test_without_a_ratio() -> None:
     limiter = RateLimiter(None, min_size=5)
-    assert limiter.may_insert()
+    assert limiter.may_insert(limiter.inserts)
     assert limiter.may_sample(4) == 0
     assert limiter.may_sample(5) == float("inf")
 
@@ -30,42 +30,44 @@ def test_the_ratio_is_kept(ratio: float, min_size: int, tolerance: int, schedule
     """For any order of calls, samples stay within `tolerance` of what is due, plus one fragment for inserts."""
     limiter = RateLimiter(ratio, min_size, tolerance)
     for insert, n in schedule:
-        if insert and limiter.may_insert():
+        if insert and limiter.may_insert(limiter.inserts):
             limiter.inserted(n)
         elif not insert and limiter.may_sample(limiter.inserts) >= n:
             limiter.sampled(n)
         due = (limiter.inserts - min_size) * ratio
         assert limiter.samples == 0 or limiter.samples <= due + tolerance + 1e-6
         assert due - limiter.samples <= tolerance + 20 * ratio or limiter.inserts < min_size + 20
-        assert limiter.may_insert() or limiter.may_sample(limiter.inserts) >= tolerance, "both wait, for good"
+        assert limiter.may_insert(limiter.inserts) or limiter.may_sample(limiter.inserts) >= tolerance, (
+            "both wait, for good"
+        )
 
 
 def test_before_min_size_inserts_are_free() -> None:
     limiter = RateLimiter(100.0, min_size=10, tolerance=1)
     for _ in range(10):
-        assert limiter.may_insert()
+        assert limiter.may_insert(limiter.inserts)
         assert limiter.may_sample(limiter.inserts) == 0
         limiter.inserted(1)
     assert limiter.may_sample(limiter.inserts) == 1
     limiter.inserted(1)
-    assert not limiter.may_insert()
+    assert not limiter.may_insert(limiter.inserts)
     limiter.sampled(100)
-    assert limiter.may_insert()
+    assert limiter.may_insert(limiter.inserts)
     limiter.sampled(-100)
-    assert not limiter.may_insert()
+    assert not limiter.may_insert(limiter.inserts)
 
 
 def test_the_limits_themselves_are_allowed() -> None:
     """An insert while samples are exactly `tolerance` behind; samples up to exactly `tolerance` ahead."""
     limiter = RateLimiter(2.0, min_size=5, tolerance=6)
     limiter.inserted(8)  # 6 samples are due
-    assert limiter.may_insert()
+    assert limiter.may_insert(limiter.inserts)
     assert limiter.may_sample(5) == 12
     assert limiter.may_sample(4) == 0
     limiter.inserted(1)
-    assert not limiter.may_insert()
+    assert not limiter.may_insert(limiter.inserts)
     limiter.sampled(2)
-    assert limiter.may_insert()
+    assert limiter.may_insert(limiter.inserts)
     limiter.sampled(11)
     assert limiter.may_sample(9) == 1
     limiter.sampled(1)
@@ -76,12 +78,17 @@ def test_restored() -> None:
     """With a ratio a restored limiter owes no samples."""
     limiter = RateLimiter(2.0, min_size=5, tolerance=8)
     limiter.restore(20)
-    assert (limiter.inserts, limiter.samples, limiter.may_sample(20), limiter.may_insert()) == (20, 30, 8, True)
+    assert (limiter.inserts, limiter.samples, limiter.may_sample(20), limiter.may_insert(limiter.inserts)) == (
+        20,
+        30,
+        8,
+        True,
+    )
     limiter.restore(3)
     assert (limiter.samples, limiter.may_sample(3)) == (0, 0)
     unlimited = RateLimiter()
     unlimited.restore(20)
-    assert (unlimited.inserts, unlimited.samples, unlimited.may_insert()) == (20, 0, True)
+    assert (unlimited.inserts, unlimited.samples, unlimited.may_insert(20)) == (20, 0, True)
 
 
 @pytest.mark.parametrize(
@@ -135,3 +142,15 @@ def test_numbers_that_are_none(value: Any) -> None:
     for name in ("alpha", "gamma"):
         with pytest.raises(TypeError, match=f"{name} must be a number, not "):
             ReplayBuffer(Discrete(2), Discrete(2), 10, **{name: value})
+
+
+def test_a_buffer_that_was_cleared_fills_again() -> None:
+    """Or one that was restored with fewer rows than a sample needs."""
+    limiter = RateLimiter(8.0, 1000, 256.0)
+    limiter.inserted(5000)
+    limiter.sampled(32_000)
+    for stored in (0, 999):
+        assert limiter.may_sample(stored) == 0
+        assert limiter.may_insert(stored)
+    limiter.inserted(1000)
+    assert limiter.may_sample(1000) > 0

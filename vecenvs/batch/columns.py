@@ -27,13 +27,15 @@ class SpaceColumns:
             np.full(n, None, dtype=object) if leaf.is_object else take((n, *leaf.shape), leaf.dtype)
             for leaf in layout.leaves
         ]
-        self._numbers = self.arrays[0] if layout.is_flat and not layout.has_objects else None
+        native = layout.is_flat and not layout.has_objects and layout.leaves[0].dtype.isnative
+        self._numbers = self.arrays[0] if native else None
         self._take_batch = _native.chosen.take_batch
         # What copies all rows as a batch: the array itself, or a function. So `plain_result` takes it.
-        self.whole_source: Array | Callable[[], Any] = self.arrays[0] if self._single else self._copy_leaves
+        plain = self._single and not layout.has_objects
+        self.whole_source: Array | Callable[[], Any] = self.arrays[0] if plain else self._copy_leaves
         # What copies some rows: so `rows_result` takes it.
         self.rows_source: Array | Callable[[Array], Any] = self.batch if self._numbers is None else self._numbers
-        self.copy_all: Callable[[], Any] = self.arrays[0].copy if self._single else self._copy_leaves
+        self.copy_all: Callable[[], Any] = self.arrays[0].copy if plain else self._copy_leaves
 
     def shard(self, first: int, count: int) -> ColumnSlice:
         """Return access to the rows first, first + 1, ..."""
@@ -74,14 +76,15 @@ class SpaceColumns:
 
     def at(self, rows: Array) -> list[Array]:
         """Copy some rows, leaf by leaf."""
-        return [array.take(rows, axis=0) for array in self.arrays]  # a third of the time of array[rows]
+        found = [array.take(rows, axis=0) for array in self.arrays]  # a third of the time of array[rows]
+        return [*map(_copied, found)] if self.layout.has_objects else found
 
     def views(self) -> Any:
         """Return all rows as one batch, which shares memory with the columns."""
         return self.layout.unflatten([array[:] for array in self.arrays])
 
     def _copy_leaves(self) -> Any:
-        return self.layout.unflatten([array.copy() for array in self.arrays])
+        return self.layout.unflatten([*map(_copied, self.arrays)])
 
     def take(self, batch: Any) -> bool:
         """Write a batch of all rows if it is one array of this very dtype and shape; else return False."""

@@ -182,7 +182,7 @@ class InfoWriter:
         for slot, info, *values in zip(slots, infos or repeat({}), *columns, strict=False):
             whole = {**info, **dict(zip(names, map(own_value, values), strict=True))}
             if names and _LAST_KEY in whole:  # it comes behind the attributes, as where it does not travel in the info
-                whole.update({key: whole.pop(key) for key in (TRUNCATED_KEY, _LAST_KEY)})
+                whole.update({key: whole.pop(key) for key in (TRUNCATED_KEY, _LAST_KEY) if key in whole})
             if _KINDS.issuperset(map(type, whole.values())):
                 kinds = tuple(map(_kind_of, whole.values()))
                 groups.setdefault((tuple(whole), kinds), []).append((slot, whole))

@@ -55,8 +55,8 @@ def choose(
     """Choose an engine for so many envs in this process. Never "ray", which has to be chosen.
 
     * "mpi" on the ranks of a job that mpirun has started, unless the program itself has begun to use MPI (SPMD);
-    * "dummy" in a daemonic process, which may not start others; unless all live `in_workers`, for one env,
-      unless all shall live `in_workers`;
+    * "dummy" in a daemonic process, which may not start others, and unless all are to live `in_workers` for one env,
+      for a few `cheap` ones and on one core;
     * else "subproc", a worker per core, one of them the caller itself unless `keep_caller_free`.
 
     `num_workers` is what the user has asked for, if anything. With `keep_caller_free` the caller may step no share,

@@ -36,6 +36,7 @@ class Episodes:
         self._ended: NDArray[np.bool_] = np.zeros(batch.n, bool)  # whether that row was its episode's last one
         self._begun_before: set[int] = set()  # slots whose next first row is of a reset before `hold`
         self._held: tuple[dict[int, Any], dict[int, Any]] = ({}, {})  # seeds and options for each slot's next reset
+        self._seeded: set[int] = set()  # slots whose reset under way has a seed of its own, which comes first
         self._given: dict[int, Any] | None = None  # options of resets under way, if they are recorded
         self.options: dict[int, Any] = {}  # with which each slot's episode began, if they are recorded
 
@@ -50,6 +51,7 @@ class Episodes:
         if self._given is not None:
             self.options[slot] = self._options_of(slot)
             self._given.pop(slot, None)
+        self._seeded.discard(slot)
         if slot in self._begun_before:
             self._begun_before.discard(slot)
         else:
@@ -100,11 +102,13 @@ class Episodes:
             seeds = ((slot, given.of(slot)[0]) for slot in slots)
             self._seeds.update((slot, seed) for slot, seed in seeds if seed is not None)
 
-    def record_streams(self, slots: Iterable[int], given: ResetArguments) -> None:
+    def record_streams(self, slots: Sequence[int], given: ResetArguments) -> None:
         """Record the root seeds that resets under way give their slots."""
         if self._root is not None:
-            seeds = ((slot, given.of(slot)[0]) for slot in slots)
-            self._streams.update((slot, SeedStream(seed, -1)) for slot, seed in seeds if seed is not None)
+            self._seeded.difference_update(slots)
+            seeds = {slot: seed for slot in slots if (seed := given.of(slot)[0]) is not None}
+            self._streams.update((slot, SeedStream(seed, -1)) for slot, seed in seeds.items())
+            self._seeded.update(seeds)
 
     def _stream(self, slot: int) -> SeedStream:
         return self._streams.get(slot) or SeedStream((self._root or 0) + slot, -1)
@@ -125,7 +129,7 @@ class Episodes:
 
     def next_reset(self, slot: int) -> tuple[int, int, Any]:
         """Return the seed, the number and the options of a slot's next episode, where resets are seeded."""
-        seed = self._held[0].get(slot)
+        seed = None if slot in self._seeded else self._held[0].get(slot)
         stream = self._stream(slot).after() if seed is None else SeedStream(seed, 0)
         return stream.seed(slot), stream.number, self._options_of(slot)
 
@@ -176,7 +180,7 @@ class Episodes:
         used = first_rows - self._begun_before  # the resets of these rows have used what was held
 
         def goes_on(slot: int) -> SeedStream | int | None:
-            seed = self._held[0].get(slot) if slot in used else None
+            seed = self._held[0].get(slot) if slot in used - self._seeded else None
             stream = self._stream(slot) if seed is None else SeedStream(seed, -1)
             return self._next_seed(slot, restarts) if self._root is None else stream.after(1 + (slot in first_rows))
 

@@ -328,7 +328,8 @@ class PoolBase(VecEnv):
     def _begin_recording(self, folder: str, *, everything: bool) -> None:
         if self._hosts.batched:
             raise ValueError("record with a Batched: its envs are stepped together, so none has episodes of its own")
-        self._recorder = Recorder(folder, self._hosts.fns, self._batch, self._episodes, everything=everything)
+        self._recorder = Recorder(folder, self._hosts.fns, self._batch, self._episodes,
+                                  everything=everything, any_bounds=self.observation_mode != "same")  # fmt: skip
         self._commands.recorder = self._recorder
         self._episodes.keep_options()
 

@@ -104,7 +104,6 @@ class PoolVecEnv(PoolBase):
             self._tasks.follow(self._step_results.turns, slots)
         if self._recycling is not None:
             self._recycling.look()  # after the commands for first rows, whose numbers are lower than those of its own
-        self._cut_off &= ~slots
         received = 0 if of_step else slots.bit_count()
         if of_step:
             self._commands.end_step()
@@ -112,6 +111,7 @@ class PoolVecEnv(PoolBase):
         self._tally.steps += of_step  # nothing is called from here on: a signal's handler may raise when a call ends
         self._counters["received"] += received
         self._tally.sums = self._tally.new
+        self._cut_off &= ~slots
         self._result = None
         if failed:
             try:
@@ -271,13 +271,19 @@ class PoolVecEnv(PoolBase):
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
         subset = self._parse_slots("reset", indices)
-        while self._result is None or not self._result.slots & ~self._cut_off:  # rows of an interrupted reset of these
-            due = self._cut_off & subset.bits & (self._commands.ready_slots() | self._commands.pending_slots)
-            if not due:
-                break
+        self._drop_cut_off(subset.bits)
+        return self._first_rows(self._begin_resets(indices, seed, options))
+
+    def _drop_cut_off(self, bits: int) -> None:
+        """Take the rows of an interrupted reset of these slots, upon which nobody has acted."""
+        bits &= self._cut_off
+        held = self._result
+        if bits and held is not None and not held.of_step and not held.slots & ~bits:
+            with suppress(EnvError):
+                self._deliver()
+        while self._result is None and (due := bits & (self._commands.ready_slots() | self._commands.pending_slots)):
             with suppress(EnvError):
                 self.recv(indices=slots_in(due))
-        return self._first_rows(self._begin_resets(indices, seed, options))
 
     def _first_rows(self, subset: SlotSet) -> Any:
         self._waiting.await_rows(subset.bits)

@@ -49,9 +49,11 @@ class Recorder:
         episodes: Episodes,
         *,
         everything: bool,
+        any_bounds: bool,
     ) -> None:
         self._folder, self._fns, self._batch, self._episodes = folder, fns, batch, episodes
         self._everything = everything
+        self._space = "" if any_bounds else text_of(batch.observation_space)  # of all envs
         n = batch.n
         self._ticks = Ticks(batch, Spill(folder))
         self._last: Any = None  # which result was noted last
@@ -243,7 +245,7 @@ class Recorder:
             calls=[*episode.before.values(), *episode.calls],
             inexact="; ".join(_doubts(episode, objects)),
             action_space=text_of(self._batch.action_space),
-            observation_space=text_of(self._batch.observation_space),
+            observation_space=self._space,
             env=env,
             function=b"" if env is not None else self._pickled(fn),
         )

@@ -243,6 +243,7 @@ class Waiting:
         if now < self._next_check:
             return
         self._next_check = now + LIVENESS
+        self.collect()  # which resets `wake`: rows of certain envs are taken without it, for days
         self._check_alive(self._commands.busy_workers())
         if self._find_late():
             self._time_out(0, None, None, what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from typing import Any, Protocol
@@ -12,7 +13,7 @@ from vecenvs.arguments import parse_int
 from vecenvs.batch.actions import parse_actions
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.batch.lazy_infos import Infos
-from vecenvs.errors import VecEnvError
+from vecenvs.errors import EnvError, NotSteppingError, VecEnvError
 from vecenvs.replay.recorder import Recorder
 from vecenvs.replay.schema import Array, Rows, Schema
 from vecenvs.vec_env import VecEnv
@@ -58,7 +59,8 @@ class Explorer:
 
     The transitions are the same in every autoreset mode. The `next_obs` of a terminal step is the terminal observation.
     Rows that repeat an observation or begin an episode are no transitions, nor are the rows of a lost worker. In
-    "disabled" mode the explorer resets the envs. Exceptions of the envs and the policy are raised as they are.
+    "disabled" mode the explorer resets the envs. Exceptions of the envs and the policy are raised as they are: after an
+    EnvError the next step begins new episodes in all envs, after a time-out or a Ctrl-C it waits for the same rows.
 
     Args:
         vec: the VecEnv, in any autoreset mode.
@@ -104,6 +106,7 @@ class Explorer:
         self._next_episode = first_episode
         self._seed = seed
         self._obs: Any = None
+        self._taken: list[Array] | None = None  # the actions of a step whose rows have not come
         self._fragment_begun = 0.0
 
     @property
@@ -114,14 +117,26 @@ class Explorer:
 
     def step(self) -> None:
         """Step the VecEnv once. The first call resets it before."""
+        n = self.vec.num_envs
         if self._obs is None:
             self._obs = self._owned(self.vec.reset(seed=self._seed))
-            self._begin_episodes(np.arange(self.vec.num_envs))
+            self._seed = None
+            self._begin_episodes(np.arange(n))
         obs = self._observations.flatten(self._obs)
-        actions = self.policy.act(self._obs)
-        # Copies, because a policy may reuse its array for the next actions.
-        taken = [np.array(part) for part in parse_actions(self._actions, actions, self.vec.num_envs)]
-        received, rewards, dones, infos = self.vec.step(actions)
+        again = self._taken is not None  # an exception has ended the last step before its rows came
+        if self._taken is None:
+            actions = self.policy.act(self._obs)
+            # Copies, because a policy may reuse its array for the next actions.
+            self._taken = [np.array(part) for part in parse_actions(self._actions, actions, n)]
+        taken = self._taken
+        try:
+            received, rewards, dones, infos = self._step(taken, again=again)
+        except EnvError:  # there is no whole row: all begin anew
+            nothing = [np.zeros(n, np.float32), np.zeros(n, bool), np.zeros(n, bool), self._episode]
+            self._recorder.add(obs, taken, obs, nothing, np.zeros(n, bool), np.ones(n, bool))
+            self._obs = self._taken = None
+            raise
+        self._taken = None
         self._obs = self._owned(received)
         self.steps += 1
         mask, cut = np.array(self.vec.active), dones
@@ -143,6 +158,13 @@ class Explorer:
             starts = ended
         if starts:
             self._begin_episodes(np.array(starts))
+
+    def _step(self, taken: list[Array], *, again: bool) -> Any:
+        """Step the envs; with `again` wait for rows of the step before, if it has begun."""
+        if again:
+            with contextlib.suppress(NotSteppingError):
+                return self.vec.step_wait()
+        return self.vec.step(self._actions.unflatten(taken))
 
     def collect(self) -> dict[str, Any]:
         """Step until a fragment is ready.

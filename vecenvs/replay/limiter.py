@@ -37,13 +37,16 @@ class RateLimiter:
         self.inserts = 0
         self.samples = 0
 
-    def may_insert(self) -> bool:
+    def may_insert(self, stored: int) -> bool:
         """Check whether a fragment may be inserted now.
 
+        Args:
+            stored: the number of stored transitions.
+
         Returns:
-            True if it may.
+            True if it may, as it always may where too few are stored to sample any.
         """
-        return self.inserts < self.min_size or self._due() <= self.tolerance
+        return stored < self.min_size or self._due() <= self.tolerance
 
     def may_sample(self, stored: int) -> float:
         """Compute how many samples may be drawn now.

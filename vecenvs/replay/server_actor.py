@@ -160,7 +160,7 @@ class ServerActor:
         return True
 
     def _store_insert(self) -> bool:
-        if not self._inserts or not self.limiter.may_insert():
+        if not self._inserts or not self.limiter.may_insert(len(self.buffer)):
             return False
         begun = time.monotonic()
         wait = self._throttle.delay(begun)

@@ -37,7 +37,7 @@ def check(record: Record, env: Any) -> None:
         raise VecEnvError(f"this episode cannot be run again: {record.inexact}")
     for name in ("action_space", "observation_space"):
         found, was = text_of(getattr(env, name)), getattr(record, name)
-        if found != was:
+        if was and found != was:  # envs whose spaces may differ have none
             raise VecEnvError(f"this episode is of an env with the {name} {was}, and this one has {found}")
 
 

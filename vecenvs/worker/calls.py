@@ -116,4 +116,5 @@ def close_in(
 
 
 def _begin_close(owned: Callable[[], dict[int, Any]], local: int) -> Any:
-    return begin_close(owned()[local])
+    env = owned().get(local)  # one beside another, for comparisons, may be gone
+    return None if env is None else begin_close(env)

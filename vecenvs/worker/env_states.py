@@ -57,7 +57,8 @@ class EnvStates:
         self._kinds: dict[int, tuple[Any, dict[str, str]]] = {}
         self._logged: dict[tuple[type, ...], bool] = {}  # by the classes of an env's layers: whether it needs a log
         self._logs: dict[int, Log] = {}
-        self._set: list[dict[str, str]] = [{} for _ in envs]  # which attributes have been set, and by what
+        # Attributes that have been set: by what, and what that was given besides.
+        self._set: list[dict[str, list[Any]]] = [{} for _ in envs]
         self._last: dict[int, Any] = {}  # last actions of envs that were put into a state, until they are stepped
         self._verified: set[tuple[type, ...]] = set()
         self.twins: dict[int, list[Any]] = {}  # envs that are stepped beside the originals, and how many steps are left
@@ -92,7 +93,7 @@ class EnvStates:
     def note_call(self, local: int, function: Any, args: tuple[Any, ...]) -> None:
         """Take note that a function was called on an env."""
         if args and function in SETTERS.values():
-            self._set[local][str(args[0])] = name_for(function)
+            self._set[local][str(args[0])] = [name_for(function), *args[2:]]
         if local in self._logs and function not in READS:
             self._logs[local].calls.append(name_for(function))
 
@@ -156,7 +157,7 @@ class EnvStates:
             autoreset.held[local] = episode["held"]
         self._set[local] = dict(episode["set"])
         if autoreset.spares is not None:
-            autoreset.spares.put(local, {name: SETTERS[by] for name, by in self._set[local].items()})
+            autoreset.spares.put(local, self._set[local])
         autoreset.set_phase(local, episode["phase"], info)
         autoreset.due.pop(local, None)  # of a state that was set before
         if state.first_due:

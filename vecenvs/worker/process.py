@@ -44,6 +44,7 @@ class HasFileno(Protocol):
 
 
 _environment_lock = threading.Lock()
+_environment_owner = 0  # the thread that has this lock
 _handlers: dict[int, Any] = {}  # of the signals that are held back now
 _held_in: dict[int, Any] = {}  # by thread that forks now: the signals that it had held back before
 _boot: HasFileno | None = None  # the boot channel of this worker
@@ -107,8 +108,8 @@ def _end_fork() -> None:
 
 def _begin_anew() -> None:
     """Make a fork able to start processes, as an env may have a VecEnv inside, and to be ended by signals."""
-    global _environment_lock  # noqa: PLW0603
-    _environment_lock = threading.Lock()
+    global _environment_lock, _environment_owner
+    _environment_lock, _environment_owner = threading.Lock(), 0
     _restore_handlers()
     for number in _GROUP:
         if signal.getsignal(number) is _handle:
@@ -200,25 +201,30 @@ def child_environment() -> Iterator[None]:
     Ctrl-C with a traceback. What any handler raises in the middle of a fork is lost, or sends the child into the
     caller's program. Nothing collects garbage, which a fork must not free (`keep_garbage`).
     """
-    global _collects  # noqa: PLW0603  forks read it
+    global _collects, _environment_owner  # noqa: PLW0603  forks read it
+    if _environment_owner == threading.get_ident():  # within another such block
+        yield
+        return
     with HeldSignals(), _environment_lock, _main_without_false_file(), _openblas_with_one_thread():
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP)
-        resource_tracker.ensure_running()  # multiprocessing would do so later, and let Ctrl-C through again
-        signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP)
         removed = {k: v for k, v in os.environ.items() if k.startswith(LAUNCHER_VARIABLES)}
         added = [name for name in THREAD_VARIABLES if name not in os.environ]
         _collects = gc.isenabled()
-        gc.disable()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP)
         try:
+            resource_tracker.ensure_running()  # multiprocessing would do so later, and let Ctrl-C through again
+            signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP)
+            gc.disable()
+            _environment_owner = threading.get_ident()
             for name in removed:
                 del os.environ[name]
             for name in added:
                 os.environ[name] = "1"
             yield
         finally:
+            _environment_owner = 0
             os.environ.update(removed)
             for name in added:
-                del os.environ[name]
+                os.environ.pop(name, None)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             if _collects:
                 gc.enable()

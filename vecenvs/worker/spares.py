@@ -130,11 +130,16 @@ class Spares:
             self._set[local][str(args[0])] = partial(_set_again, function, copy_containers(args))
             self.changed(local)
 
-    def put(self, local: int, setters: dict[str, Callable[..., Any]]) -> None:
-        """Take note that an env was put into a state, in which these attributes have been set."""
+    def put(self, local: int, setters: dict[str, list[Any]]) -> None:
+        """Take note that an env was put into a state, in which attributes have been set: by what, and with what else.
+
+        They count as set to what they are now, if the state has them.
+        """
         env, self._set[local] = self._slots[local], {}
-        for name, function in setters.items():
-            self._set[local][name] = partial(_set_again, function, (name, copy_containers(get_attr(env, name))))
+        for name, (by, *rest) in setters.items():
+            if has_attr(env, name):
+                args = name, copy_containers(get_attr(env, name)), *rest
+                self._set[local][name] = partial(_set_again, SETTERS[by], args)
         self.changed(local)
 
     def take(self, local: int) -> tuple[Any, dict[str, Any], SeedStream] | None:
@@ -164,6 +169,8 @@ class Spares:
                 self._release(reset)
             return None
         with HeldSignals():
+            if self._pid < 0:  # envs are being closed, each in its place
+                return None
             coming.popleft()
             position = reset.token.pop()
             old, new = self._slots[local], self.envs[position]

@@ -77,6 +77,7 @@ class WaitingWorker(Worker):
         self._restarts = rules.restarts
         self._most_hanging = max(1, len(envs) // 4)
         self._late = 0  # envs whose episodes have ended since they were too late
+        self._under_way: dict[Job, None] = {}
         self._writing = threading.Lock()
         self._ended: deque[tuple[Take, int, Any]] = deque()  # outcomes that have not been written
         # Outcomes of async resets, and their seconds.
@@ -143,6 +144,7 @@ class WaitingWorker(Worker):
         """Begin the work of some envs. `take` gets the outcomes as they come."""
 
         def deliver(job: Job, outcome: Any) -> None:
+            self._under_way.pop(job, None)
             if job.late:
                 self._leave_hanging()
             work = works[job.local]
@@ -151,7 +153,9 @@ class WaitingWorker(Worker):
             if not (job.late and self._goes_on(job.local, job.limited, outcome.exc, work, take)):
                 self._ended.append((take, job.local, outcome))
 
-        self._runner.begin([Job(local, self._with_env(local, works[local]), deliver, limited) for local in some])
+        jobs = [Job(local, self._with_env(local, works[local]), deliver, limited) for local in some]
+        self._under_way.update(dict.fromkeys(jobs))
+        self._runner.begin(jobs)
 
     def _goes_on(self, local: int, doing: str, exc: BaseException, work: Callable[[], Any], take: Take) -> bool:
         """After a step that was too late end the env's episode and begin the next one; repeat a reset; if wanted."""
@@ -254,7 +258,7 @@ class WaitingWorker(Worker):
         self._reply_results(number, call, results)
 
     def _is_busy(self) -> bool:
-        return True
+        return bool(self._under_way)
 
     def _progress(self) -> object:
         return object() if self._runner.alive() else None

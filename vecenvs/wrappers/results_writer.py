@@ -44,6 +44,7 @@ class ResultsWriter:
         override_existing: bool = True,
     ) -> None:
         self.path = monitor_path(filename)
+        self._pid = os.getpid()
         self.t_start = float(header["t_start"])
         fields = (*_FIELDS, *extra_keys)
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
@@ -97,12 +98,19 @@ class ResultsWriter:
 
     def close(self) -> None:
         """Close the file. May be called again."""
+        if self._pid == os.getpid() and not self._file.closed:
+            _unlock(self._file)  # processes that were forked since have it, too
         self._file.close()
         _writers.get(os.getpid(), weakref.WeakSet()).discard(self)
 
     def _continue(self, fields: tuple[str, ...], alone: bool) -> None:
         """Take the `t_start` of the existing file; if `alone`, remove a last row that was cut short."""
         found = read_monitor_file(self.path)
+        with open(self.path, "rb") as file:
+            if alone and len(file.readlines()) == 1:  # a first write that got no further than that
+                self._rows.writeheader()
+                self.t_start = float(found.header["t_start"])
+                return
         if found.names != fields:
             raise ValueError(
                 f"cannot append to {self.path!r}: it has the columns {', '.join(found.names)}, this Monitor writes "
@@ -130,6 +138,13 @@ def _lock_alone(file: TextIO) -> bool:
     except (ImportError, OSError):  # Windows, or a file system without locks
         return True
     return True
+
+
+def _unlock(file: TextIO) -> None:
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _share_lock(file: TextIO) -> None:

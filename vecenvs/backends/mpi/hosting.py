@@ -86,10 +86,16 @@ class HostedProcess:
         context = multiprocessing.get_context("forkserver")
         arguments = (theirs, request, os.getpid(), self._mark)
         self._process = context.Process(target=_main, args=arguments, name=f"vecenvs-hosted-{number}", daemon=False)
-        with child_environment():
-            descendants.guardian.add(self._mark)
-            self._process.start()
-        theirs.close()
+        try:
+            with child_environment():
+                descendants.guardian.add(self._mark)
+                self._process.start()
+        except BaseException:
+            self.relay.close()
+            descendants.release(self._mark, killed=True)
+            raise
+        finally:
+            theirs.close()
         self.sentinel = self._process.sentinel
         self._ends: list[tuple[float, str]] = []
 

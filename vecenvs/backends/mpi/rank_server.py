@@ -116,7 +116,11 @@ class RankServer:
         elif what == "launch":
             number, request = rest
             self._says_at = math.inf
-            self._hosted[number] = HostedProcess(number, request)
+            try:
+                self._hosted[number] = HostedProcess(number, request)
+            except (OSError, EOFError) as exc:  # there is no room for one more, or the fork server has ended for that
+                sys.stderr.write(f"vecenvs: rank {self._rank} cannot start a worker: {exc!r}\n")
+                self._tell("exited", number, 1)
         elif what == "stop":
             number, grace = rest
             if number in self._hosted:

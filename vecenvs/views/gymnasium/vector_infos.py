@@ -29,7 +29,7 @@ class VectorInfos:
         self._add_info = add_info
         self._n = vec.num_envs
         self._same_step = vec.autoreset == "same_step"
-        self._of_agents = isinstance(vec.unwrapped, FlatVecEnv)
+        self._agents = vec.unwrapped if isinstance(vec.unwrapped, FlatVecEnv) else None
 
     def of_reset(self, indices: Iterable[int]) -> dict[str, Any]:
         """Return the infos of the last resets of these envs."""
@@ -66,8 +66,9 @@ class VectorInfos:
             if own:
                 infos["final_info"] = self._add_info(infos["final_info"], own, i)
             infos["_final_obs"][i] = infos["_final_info"][i] = True
-            own = {} if self._of_agents and "absent" in info else without_vec_env_keys(self._vec.reset_infos[i])
-        elif self._of_agents and self._same_step and "episode_start" in info:  # of an agent that has left before
+            gone = self._agents is not None and "absent" in info
+            own = {} if gone else without_vec_env_keys(self._vec.reset_infos[i])
+        elif self._agents is not None and self._same_step and self._agents.over[i]:  # this agent had left before
             own = without_vec_env_keys(self._vec.reset_infos[i])
         return self._add_info(infos, own, i) if own else infos
 

@@ -64,7 +64,8 @@ class BlockWriter:
                 raise ValueError(f"{len(part)} observations{leaf} of {self.count} envs")
             return part
         given = as_array(part)
-        if given.shape == shape and np.can_cast(given.dtype, leaf.dtype, casting(leaf.dtype)):
+        narrows = given.dtype.kind == "f" and given.dtype.itemsize > leaf.dtype.itemsize  # what may overflow
+        if given.shape == shape and not narrows and np.can_cast(given.dtype, leaf.dtype, casting(leaf.dtype)):
             return given
         return coerce(given, leaf._replace(shape=shape))
 
