@@ -246,10 +246,18 @@ def test_videos_of_some_envs(tmp_path: Path) -> None:
         vec.reset([0, 1])
 
 
+class Telling(TeamsByTurns):
+    """Its infos tell the turn."""
+
+    def last(self) -> Any:
+        *row, _ = super().last()
+        return *row, {"turn": self.t}
+
+
 def test_gymnasium_infos_of_agents_by_turns() -> None:
     """An agent's first turn is no reset: its info is its own."""
-    view = as_gymnasium(flat(1, make=functools.partial(TeamsByTurns, count=2, turnover=0.0)))
-    plain = flat(1, make=functools.partial(TeamsByTurns, count=2, turnover=0.0))
+    view = as_gymnasium(flat(1, make=functools.partial(Telling, count=2, turnover=0.0)))
+    plain = flat(1, make=functools.partial(Telling, count=2, turnover=0.0))
     view.reset(seed=3)
     plain.reset(seed=3)
     compared = 0
