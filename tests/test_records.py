@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import vecenvs
 from vecenvs.__main__ import main
 from vecenvs.pool import ticks
 from vecenvs.pool.spill import Spill
 from vecenvs.state.episode_file import checksums, read_record
-from vecenvs.state.rerun import Rerun
+from vecenvs.state.rerun import Rerun, run_again
+from vecenvs.testing.envs import CountingEnv
 from vecenvs.testing.envs.awaiting import awaiting
 from vecenvs.testing.envs.states import BrittleEnv, StateEnv
 from vecenvs.testing.suite.records import again, records_in
@@ -211,3 +213,64 @@ def test_envs_that_wait(concurrency: str, tmp_path: Path) -> None:
     assert len(found) == episodes > 0
     for record in found:
         assert again(record) == Rerun(len(record.rewards))
+
+
+class Bonus(CountingEnv):
+    """Its rewards are an attribute. It raises in step 2 of an episode of seed 7, or in a reset with seed 5."""
+
+    def __init__(self, high: float = np.inf) -> None:
+        super().__init__(0, 3)
+        self.observation_space: Any = spaces.Box(-1, high, (3,), np.float64)
+        self.bonus, self.given = 0.0, -1
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed == 5:
+            raise ValueError
+        self.episode, self.given = 0, -1 if seed is None else seed
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        if self.given == 7 and self.t == 1:
+            raise ValueError
+        obs, _, *rest = super().step(action)
+        return obs, self.bonus, *rest
+
+
+def read_all(folder: Path) -> list[Any]:
+    return [read_record(str(path)) for path in sorted(folder.iterdir())]
+
+
+@pytest.mark.parametrize("policy", ["renew", "reset"])
+def test_an_env_made_anew_has_no_calls_of_the_one_before(policy: str, tmp_path: Path) -> None:
+    options = {"on_error": policy, "record": tmp_path, "record_episodes": "all"}
+    with vecenvs.DummyVecEnv([Bonus], episode_seeds=True, **options) as vec:
+        vec.set_attr("bonus", 5.0)
+        vec.reset(seed=7)
+        rewards = [vec.step([0])[1][0] for _ in range(6)]
+    assert rewards[2:5] == ([0.0] * 3 if policy == "renew" else [5.0] * 3)
+    found = read_all(tmp_path)
+    assert [record.outcome for record in found] == ["raised", "ended"]
+    assert not any(run_again(record, Bonus()).differs for record in found)
+
+
+def test_the_seed_of_a_reset_comes_before_a_held_one(tmp_path: Path) -> None:
+    with vecenvs.DummyVecEnv([Bonus], episode_seeds=True, record=tmp_path) as vec:
+        vec.reset(seed=1)
+        vec.seed(7)
+        with pytest.raises(vecenvs.EnvError):
+            vec.reset(seed=5)
+    (found,) = read_all(tmp_path)
+    assert found.seed == 5
+    assert isinstance(run_again(found, Bonus()).exception, ValueError)
+
+
+def test_envs_of_different_bounds(tmp_path: Path) -> None:
+    fns = [Bonus, partial(Bonus, 99.0)]
+    options = {"observation_mode": "different", "record": tmp_path, "record_episodes": "all"}
+    with vecenvs.DummyVecEnv(fns, episode_seeds=True, **options) as vec:
+        vec.reset(seed=1)
+        for _ in range(3):
+            vec.step([0, 0])
+    found = read_all(tmp_path)
+    assert [record.slot for record in found] == [0, 1]
+    assert not any(run_again(record, fns[record.slot]()).differs for record in found)

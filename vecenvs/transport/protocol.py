@@ -54,7 +54,7 @@ class Answer(IntEnum):
     MADE = 35  # body ShardSpec or RemoteFailure: unasked, the first message of every worker
     CLOSED = 36  # body: a list of RemoteFailures, of what envs raised in close()
     PROGRESS = 37  # the worker is getting on with its commands
-    ENV_ERROR = 40  # unasked, with `on_error`: body (number of the worker's errors, what has happened)
+    ENV_ERROR = 40  # unasked, with `on_error`: body (number of the worker's errors, what it was, slot if made anew)
     LOAD = 41  # unasked, now and then as a command comes: body worker.load.Load
     RETIRED = 42  # in the place of the row of a step: body LastStep, for the successor
     # From `recovery.Replacement`:

@@ -165,7 +165,8 @@ class WaitingWorker(Worker):
                 return False
             self._late += 1
             then = "its episode ends here" if doing == "step" else "it is reset once more"
-            self._report_error(self._late, f"{exc}: {then} (restart {self._late} of {self._restarts})")
+            anew = self._first + local if local in self._runner.abandoned else None
+            self._report_error(self._late, f"{exc}: {then} (restart {self._late} of {self._restarts})", anew)
         try:
             if doing == "step":
                 work = self.env_shard.cut_short(local, exc)

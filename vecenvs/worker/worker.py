@@ -325,9 +325,9 @@ class Worker:
         """Return something that is another one when the worker is getting on with the command under way."""
         return self.number, len(self.env_shard.done)
 
-    def _report_error(self, total: int, what: str) -> None:
+    def _report_error(self, total: int, what: str, anew: int | None = None) -> None:
         with self._lock:
-            self._answer(0, int(Answer.ENV_ERROR), (total, what))
+            self._answer(0, int(Answer.ENV_ERROR), (total, what, anew))
 
     def _on_close(self, number: int, _: Any) -> None:
         self._send(number, int(Answer.CLOSED), self.close(CLOSE_WAIT))
