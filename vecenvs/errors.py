@@ -37,7 +37,7 @@ class EnvError(VecEnvError):
         index: the index of the env.
         remote_traceback: the traceback, as text, from the process where the env lives.
         errors: one EnvError for each env that failed in the same call, this one first.
-        batch: the rows of the envs that did not fail, after a `step` or `reset`; otherwise None.
+        batch: the rows of the envs that did not fail, after a `step`, `reset` or `recv(indices=...)`; else None.
         record: the file that `python -m vecenvs rerun` runs the episode again from, if the VecEnv has `record`.
     """
 

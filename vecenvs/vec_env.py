@@ -14,8 +14,8 @@ A VecEnv steps `num_envs` environments at once. Env i has *slot* i of every batc
 * Envs must keep to their spaces. It is an EnvError if a reward is not a number (None, "1.5"), if `terminated` or
   `truncated` is neither True nor False (nor 1 nor 0), or if an observation has another shape than its space, or numbers
   that the space's dtype cannot hold. Keys that a Dict space does not have are ignored.
-* An autoreset calls `env.reset()`, with `seed` and `options` only if `seed` or `set_options` set some. A reset by
-  `reset` or `reset_async` always passes `seed`, None if there is none.
+* An autoreset calls `env.reset()`, with `seed` and `options` only if `seed`, `set_options`, `episode_seeds` or `tasks`
+  gave some. A reset by `reset` or `reset_async` always passes `seed`, None if there is none.
 
 With `on_error="reset"` what an env raises in `step` ends its episode: the row is truncated, its reward 0, its terminal
 observation the episode's last one, and info["env_error"] has the exception as text. The next episode begins as the
@@ -292,8 +292,8 @@ class VecEnv(abc.ABC):
             The rows, at most one per env.
 
         Raises:
-            AlreadySteppingError: another coroutine waits in `arecv`. So does, until that ends, every other method but
-                `close`.
+            AlreadySteppingError: another coroutine waits in `arecv`. So does, until that ends, every other method that
+                needs the envs or their rows, but `close`.
             VecEnvError: see `recv`.
         """
         await self.await_rows(min_envs, timeout, indices)

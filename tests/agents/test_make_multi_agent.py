@@ -526,3 +526,12 @@ def test_an_agent_that_comes_and_ends_on_one_row(backend: str) -> None:
             assert rows == [nothing, visit, nothing, nothing]
             assert dones.all()
             vec.step(zeros(vec))  # begins the next episode
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "name"),
+    [({}, "DummyVecEnv"), ({"step_timeout": 60.0}, "SubprocVecEnv"), ({"start_method": "fork"}, "SubprocVecEnv")],
+)
+def test_arguments_about_workers_give_one(kwargs: dict[str, Any], name: str) -> None:
+    with make_multi_agent(functools.partial(Teams, 0), 1, **kwargs) as vec:
+        assert type(vec.vec).__name__ == name

@@ -16,6 +16,7 @@ from gymnasium import spaces
 
 import vecenvs
 from vecenvs.errors import AlreadySteppingError, EnvError, NotSteppingError
+from vecenvs.testing.envs import counting_fns
 from vecenvs.vec_env import VecEnv
 from vecenvs.wrappers import VecRecorder, load_results
 from vecenvs.wrappers.vec_rows import VecRowsWrapper
@@ -254,3 +255,31 @@ def test_each_step_of_agents_counts_once(engine: str, interrupted: Any) -> None:
         before = obs.copy()
     assert ended
     vec.close()
+
+
+class Interrupted(VecRowsWrapper):
+    """A Ctrl-C comes while it does its first work on rows."""
+
+    raises = True
+
+    def _on_rows(self, batch: Any, exact: Any, lock_step: bool) -> None:
+        if self.raises:
+            self.raises = False
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("view", [None, vecenvs.as_gymnasium, vecenvs.as_sb3])
+def test_a_reset_takes_the_place_of_one_whose_rows_are_here(view: Any) -> None:
+    vec = Interrupted(vecenvs.DummyVecEnv(counting_fns(2)))
+    layered = vec if view is None else view(vec)
+    with pytest.raises(KeyboardInterrupt):
+        layered.reset()
+    layered.reset()
+    assert np.stack(layered.step(np.zeros(2, np.int64))[0])[:, 2].tolist() == [1, 1]
+    vec.raises = True
+    with pytest.raises(KeyboardInterrupt):
+        vec.reset([1])
+    with pytest.raises(AlreadySteppingError):
+        vec.reset([0])  # of another env
+    vec.reset([1, 0])
+    layered.close()

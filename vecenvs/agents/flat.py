@@ -34,7 +34,7 @@ class FlatVecEnv(VecEnv):
     A row of an agent that did not act, or has no observation, is not `active`: learners leave it out. Where an agent
     has no part in a row its observation is zeros, its reward 0, and its info has "resetting", as that of an env in
     async mode whose reset has not ended; its action is ignored. A row is done once, when the agent's part ends; its
-    info has "terminal_observation", and "absent" if the agent's env goes on without it.
+    info has "terminal_observation", and "absent" unless the row shows its next episode.
 
     Commands are for whole envs: `indices` that name some of an env's agents must name all of them. Seeds and options
     are the envs': of a list with one for each row an env takes that of its first agent. What calls return is repeated

@@ -11,7 +11,7 @@ from vecenvs.agents.multi_agent_vec_env import MultiAgentVecEnv
 from vecenvs.agents.roster import Groups, check_groups
 from vecenvs.arguments import check_choice, listed, parse_count
 from vecenvs.backends import backend_class
-from vecenvs.make.auto import choose
+from vecenvs.make.auto import choose, has_processes_alone, needs_workers
 from vecenvs.vec_env import Seeds
 
 ENDS = ("all", "any")
@@ -71,11 +71,12 @@ def make_multi_agent(
     check_choice("ends", ends, ENDS)
     given = None if groups is None else {name: tuple(members) for name, members in groups.items()}
     makers = [functools.partial(_make, fn, given, ends) for fn in fns]
-    if backend is None:
-        choice = choose(len(fns), num_workers=num_workers, in_workers=backend_kwargs.get("autoreset") == "async")
+    if backend is None and not has_processes_alone(backend_kwargs):
+        in_workers = backend_kwargs.get("autoreset") == "async" or needs_workers(backend_kwargs)
+        choice = choose(len(fns), num_workers=num_workers, in_workers=in_workers, ranks=False)
         backend, options = choice.backend, dict(choice.options)
     else:
-        options = {} if num_workers is None else {"num_workers": num_workers}
+        backend, options = backend or "subproc", {} if num_workers is None else {"num_workers": num_workers}
     vec = backend_class(backend)(makers, **{**options, **backend_kwargs})
     try:
         if seed is not None:

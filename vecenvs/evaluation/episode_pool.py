@@ -156,9 +156,9 @@ class EpisodePool:
                 "the envs with wrapper_kwargs={'episode_life': False}, or without the wrapper that ends episodes"
             )
         self.returns[number], self.lengths[number], self.slots[number] = total, length, slot
-        for key in ("is_success", "success"):
-            if key in info:
-                self.successes[number] = bool(info[key])
+        found = [bool(info[key]) for key in ("is_success", "success") if key in info]
+        if found:
+            self.successes[number] = any(found)
         self._left -= 1
         self._finished(total)
 

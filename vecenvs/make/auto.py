@@ -16,6 +16,8 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
+from vecenvs.arguments import arguments_of
+from vecenvs.backends import backend_class
 from vecenvs.cpus import worker_cores
 
 # Set by launchers: the number of MPI ranks of the job, and of the ranks on this node, torchrun's too.
@@ -84,6 +86,17 @@ def choose(
         f"{num_envs} envs, {cores} cores",
         {"num_workers": workers, "caller_steps": caller_steps},
     )
+
+
+def needs_workers(common: Mapping[str, Any]) -> bool:
+    """Tell whether these arguments have no effect on envs that the caller steps."""
+    names = ("step_timeout", "reset_timeout", "log_dir", "concurrency", "recycle")
+    return common.get("on_failure") == "restart" or any(common.get(name) for name in names)
+
+
+def has_processes_alone(kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether some of these arguments are none of the engine in process."""
+    return bool(kwargs.keys() - arguments_of(backend_class("dummy")).keys())
 
 
 def is_cheap(spec: EnvSpec) -> bool:

@@ -23,7 +23,7 @@ from vecenvs.arguments import (
 )
 from vecenvs.backends import BACKENDS, backend_class, unknown_backend
 from vecenvs.cpus import worker_cores
-from vecenvs.make.auto import choose, is_cheap
+from vecenvs.make.auto import choose, has_processes_alone, is_cheap, needs_workers
 from vecenvs.make.env_fn import EnvFn, Recipe, Wrap
 from vecenvs.make.env_types import check_env_type, find_spec
 from vecenvs.make.native import check_single, mode_of, native_fns, wants_native
@@ -147,7 +147,7 @@ def make_vec_env(
             len(sources),
             num_workers=None if num_workers is None else min(len(sources), parse_int("num_workers", num_workers, 1)),
             keep_caller_free=bool(native),
-            in_workers=str(autoreset) == "async" or initializer is not None or _needs_workers(backend_kwargs),
+            in_workers=str(autoreset) == "async" or initializer is not None or needs_workers(backend_kwargs),
             own_processes=env_type == "retro",
             cheap=wrapper_class is None
             and env_kwargs.get("render_mode") is None
@@ -242,18 +242,12 @@ def _backend(backend: Any, force_dummy: bool, kwargs: Mapping[str, Any]) -> str 
     if backend is None:
         if force_dummy:
             return "dummy"
-        return "subproc" if kwargs.keys() - arguments_of(backend_class("dummy")).keys() else None
+        return "subproc" if has_processes_alone(kwargs) else None
     if not isinstance(backend, str) or backend not in (*BACKENDS, AUTO):
         raise ValueError(unknown_backend(backend, [AUTO]))
     if force_dummy and backend not in ("dummy", AUTO):
         raise ValueError(f"force_dummy contradicts backend={backend!r}: give one of them")
     return "dummy" if force_dummy else str(backend)
-
-
-def _needs_workers(common: Mapping[str, Any]) -> bool:
-    """Tell whether these arguments have no effect on envs that the caller steps."""
-    names = ("step_timeout", "reset_timeout", "log_dir", "concurrency", "recycle")
-    return common.get("on_failure") == "restart" or any(common.get(name) for name in names)
 
 
 def _workers(num_workers: Any, backend: str | None, chosen: str, num_envs: int, env_type: Any) -> int | None:

@@ -35,8 +35,8 @@ _log = logging.getLogger("vecenvs")
 class Recycle:
     """When a worker, which has one env, is to make way for a new one: for simulators that leak or wear out.
 
-    At the end of the episode in which the first of these ages is reached, a successor that was started beside the
-    worker takes its place, in all engines with worker processes. No row is lost, and none tells of it. With
+    When the first of these ages is reached, a successor is started beside the worker, and takes its place at the end of
+    the episode in which it is ready, in all engines with worker processes. No row is lost, and none tells of it. With
     `episode_seeds`, which it needs, all rows are those of a run without it.
 
     Attributes:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vecenvs.errors import AlreadySteppingError, EnvError, NotSteppingError
-from vecenvs.vec_env import Indices
+from vecenvs.vec_env import Batch, Indices
 from vecenvs.worker.process import HeldSignals
 
 Work = Callable[[Any, str, Indices], Any]
@@ -31,6 +31,13 @@ class KeptRows:
         if self:
             first = "step_wait" if self._by[0] == "step" else "recv"
             raise AlreadySteppingError(f"{what} while an interrupted call has not returned its rows: {first} first")
+
+    def check_reset(self, slots: Sequence[int]) -> None:
+        """Forget the first rows of an interrupted reset of such slots; `check_free` if there are others."""
+        kept = self._ready if self._ready is not None else next(iter(self._came), None)
+        if self._by[0] == "reset" and isinstance(kept, Batch) and {*kept.indices.tolist()} <= {*slots}:
+            self.forget()
+        self.check_free("reset")
 
     def take(self, get: Callable[[None], Any], work: Work, call: str, indices: Indices = None) -> Any:
         """Return the rows of an interrupted call, or those that `get` returns, after the layer's work on them.

@@ -35,7 +35,7 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
             which `.monitor.csv` is added unless it ends so. Missing directories are made.
         allow_early_resets: if False, a reset before the episode's end is a RuntimeError.
         reset_keywords: names of values that every reset must be given, as keyword arguments or in `options`. The
-            autoresets of a VecEnv pass no options, so these need `autoreset="disabled"` there.
+            autoresets of a VecEnv without `tasks` pass no options, so these need `autoreset="disabled"` there.
         info_keywords: keys that the last info of every episode must have.
         override_existing: if False, append to a file that exists; `t` counts on from that file's `t_start`.
 

@@ -23,7 +23,7 @@ from vecenvs.wrappers.kept_rows import KeptRows
 
 # The keys of an info that say what its row is.
 START, REPEAT, RESTARTED, TERMINAL = "episode_start", "resetting", "worker_restarted", "terminal_observation"
-ABSENT = "absent"  # a row on which an agent's part ends, and its env goes on
+ABSENT = "absent"  # a row on which an agent's part ends, and which does not show its next one
 
 
 class StepRows(Batch):
@@ -61,7 +61,7 @@ class VecBatchWrapper(VecEnvWrapper):
         """
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
-        self._kept.check_free("reset")
+        self._kept.check_reset(parse_indices(indices, self.num_envs))
         return self._rows_of(lambda _: self.venv.reset(indices, seed=seed, options=options), "reset", indices).obs
 
     def set_state(self, states: EnvState | Sequence[EnvState], indices: Indices = None) -> Any:
