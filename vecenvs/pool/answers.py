@@ -95,11 +95,11 @@ class Answers:
 
     def _note_error(self, worker: int, count: int, what: str, anew: int | None) -> None:
         """Count and log an exception of an env, after which the worker goes on. Repeatable: `count` is its number."""
+        if anew is not None and self._commands.recorder is not None:
+            self._commands.recorder.begin_anew([anew])
         if count > self._told[worker]:
             self._told[worker] = count
             self.errors[worker] += 1
-            if anew is not None and self._commands.recorder is not None:
-                self._commands.recorder.begin_anew([anew])
             _log.warning("%s", what)
 
     def _take_forms(self, worker: int, body: Any) -> None:

@@ -36,7 +36,7 @@ class Episodes:
         self._ended: NDArray[np.bool_] = np.zeros(batch.n, bool)  # whether that row was its episode's last one
         self._begun_before: set[int] = set()  # slots whose next first row is of a reset before `hold`
         self._held: tuple[dict[int, Any], dict[int, Any]] = ({}, {})  # seeds and options for each slot's next reset
-        self._seeded: set[int] = set()  # slots whose reset under way has a seed of its own, which comes first
+        self._seeded: dict[int, int] = {}  # root seeds that resets under way were given: they come first
         self._given: dict[int, Any] | None = None  # options of resets under way, if they are recorded
         self.options: dict[int, Any] = {}  # with which each slot's episode began, if they are recorded
 
@@ -46,12 +46,12 @@ class Episodes:
         if reset_info:
             info = {**reset_info, **info}
         if NUMBER in info and self._root is not None:
-            root = info[SEED] if info[NUMBER] == 0 else self._stream(slot).root
+            root = info[SEED] if info[NUMBER] == 0 else self._seeded.get(slot, self._stream(slot).root)
             self._streams[slot] = SeedStream(root, info[NUMBER])
         if self._given is not None:
             self.options[slot] = self._options_of(slot)
             self._given.pop(slot, None)
-        self._seeded.discard(slot)
+        self._seeded.pop(slot, None)
         if slot in self._begun_before:
             self._begun_before.discard(slot)
         else:
@@ -102,13 +102,12 @@ class Episodes:
             seeds = ((slot, given.of(slot)[0]) for slot in slots)
             self._seeds.update((slot, seed) for slot, seed in seeds if seed is not None)
 
-    def record_streams(self, slots: Sequence[int], given: ResetArguments) -> None:
-        """Record the root seeds that resets under way give their slots."""
-        if self._root is not None:
-            self._seeded.difference_update(slots)
-            seeds = {slot: seed for slot in slots if (seed := given.of(slot)[0]) is not None}
-            self._streams.update((slot, SeedStream(seed, -1)) for slot, seed in seeds.items())
-            self._seeded.update(seeds)
+    def record_streams(self, slots: Iterable[int], given: ResetArguments | None) -> None:
+        """Record the root seeds that resets under way give their slots, once they succeed."""
+        for slot in slots if self._root is not None else ():
+            self._seeded.pop(slot, None)
+            if given is not None and (seed := given.of(slot)[0]) is not None:
+                self._seeded[slot] = seed
 
     def _stream(self, slot: int) -> SeedStream:
         return self._streams.get(slot) or SeedStream((self._root or 0) + slot, -1)
@@ -129,7 +128,7 @@ class Episodes:
 
     def next_reset(self, slot: int) -> tuple[int, int, Any]:
         """Return the seed, the number and the options of a slot's next episode, where resets are seeded."""
-        seed = None if slot in self._seeded else self._held[0].get(slot)
+        seed = self._seeded.get(slot, self._held[0].get(slot))
         stream = self._stream(slot).after() if seed is None else SeedStream(seed, 0)
         return stream.seed(slot), stream.number, self._options_of(slot)
 
@@ -180,7 +179,7 @@ class Episodes:
         used = first_rows - self._begun_before  # the resets of these rows have used what was held
 
         def goes_on(slot: int) -> SeedStream | int | None:
-            seed = self._held[0].get(slot) if slot in used - self._seeded else None
+            seed = self._seeded.get(slot, self._held[0].get(slot) if slot in used else None)
             stream = self._stream(slot) if seed is None else SeedStream(seed, -1)
             return self._next_seed(slot, restarts) if self._root is None else stream.after(1 + (slot in first_rows))
 

@@ -167,7 +167,7 @@ class PoolVecEnv(PoolBase):
         self._episodes.drop_first_rows(overtaken)
         if seeds is not None:
             self._episodes.record_seeds(subset.slots, seeds)
-            self._episodes.record_streams(subset.slots, seeds)
+        self._episodes.record_streams(subset.slots, seeds)
         self._episodes.record_options(subset.slots, body)
         if self._recorder is not None:
             self._recorder.forget(subset.slots)

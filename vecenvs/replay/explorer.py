@@ -17,6 +17,7 @@ from vecenvs.errors import EnvError, NotSteppingError, VecEnvError
 from vecenvs.replay.recorder import Recorder
 from vecenvs.replay.schema import Array, Rows, Schema
 from vecenvs.vec_env import VecEnv
+from vecenvs.wrappers.kept_rows import KeptRows
 from vecenvs.wrappers.vec_rows import is_lost
 
 MAX_AGE = 1.0  # seconds after which a fragment that is not full is ready
@@ -107,6 +108,8 @@ class Explorer:
         self._seed = seed
         self._obs: Any = None
         self._taken: list[Array] | None = None  # the actions of a step whose rows have not come
+        self._ended: list[int] = []  # envs that the explorer has to reset
+        self._kept = KeptRows()
         self._fragment_begun = 0.0
 
     @property
@@ -117,26 +120,34 @@ class Explorer:
 
     def step(self) -> None:
         """Step the VecEnv once. The first call resets it before."""
-        n = self.vec.num_envs
+        self._reset_ended()
         if self._obs is None:
             self._obs = self._owned(self.vec.reset(seed=self._seed))
             self._seed = None
-            self._begin_episodes(np.arange(n))
-        obs = self._observations.flatten(self._obs)
+            self._begin_episodes(np.arange(self.vec.num_envs))
         again = self._taken is not None  # an exception has ended the last step before its rows came
         if self._taken is None:
             actions = self.policy.act(self._obs)
             # Copies, because a policy may reuse its array for the next actions.
-            self._taken = [np.array(part) for part in parse_actions(self._actions, actions, n)]
-        taken = self._taken
-        try:
-            received, rewards, dones, infos = self._step(taken, again=again)
-        except EnvError:  # there is no whole row: all begin anew
-            nothing = [np.zeros(n, np.float32), np.zeros(n, bool), np.zeros(n, bool), self._episode]
-            self._recorder.add(obs, taken, obs, nothing, np.zeros(n, bool), np.ones(n, bool))
-            self._obs = self._taken = None
-            raise
-        self._taken = None
+            self._taken = [np.array(part) for part in parse_actions(self._actions, actions, self.vec.num_envs)]
+        self._kept.take(lambda _: self._step(again=again), self._record, "step")
+        self._reset_ended()
+
+    def _step(self, *, again: bool) -> Any:
+        """Step the envs; with `again` wait for rows of the step before, if it has begun."""
+        if again:
+            with contextlib.suppress(NotSteppingError):
+                return self.vec.step_wait()
+        return self.vec.step(self._actions.unflatten(self._taken or []))
+
+    def _record(self, rows: Any, *_: Any) -> Any:
+        """Record the transitions of a step, whatever interrupts that. Return what is to be raised, or True."""
+        if isinstance(rows, EnvError):
+            self._begin_anew()
+            return rows
+        taken, self._taken = self._taken or [], None
+        obs = self._observations.flatten(self._obs)
+        received, rewards, dones, infos = rows
         self._obs = self._owned(received)
         self.steps += 1
         mask, cut = np.array(self.vec.active), dones
@@ -153,18 +164,36 @@ class Explorer:
         scalars = [rewards, np.array(self.vec.terminated), np.array(self.vec.truncated), self._episode]
         self._recorder.add(obs, taken, next_obs, scalars, mask, cut)
         self._update_stats(rewards, mask, [i for i in ended if mask[i]])
-        if ended and self.vec.autoreset == "disabled":
-            self._reset(ended)
-            starts = ended
-        if starts:
+        if self.vec.autoreset == "disabled":
+            self._ended = ended
+        elif starts:
             self._begin_episodes(np.array(starts))
+        return True
 
-    def _step(self, taken: list[Array], *, again: bool) -> Any:
-        """Step the envs; with `again` wait for rows of the step before, if it has begun."""
-        if again:
-            with contextlib.suppress(NotSteppingError):
-                return self.vec.step_wait()
-        return self.vec.step(self._actions.unflatten(taken))
+    def _begin_anew(self) -> None:
+        """After an EnvError, by which there is no whole row, let the next step begin episodes in all envs."""
+        n = self.vec.num_envs
+        obs = self._observations.flatten(self._obs)
+        actions = [np.zeros((n, *leaf.shape), leaf.dtype) for leaf in self._actions.leaves]
+        nothing = [np.zeros(n, np.float32), np.zeros(n, bool), np.zeros(n, bool), self._episode]
+        self._recorder.add(obs, actions, obs, nothing, np.zeros(n, bool), np.ones(n, bool))
+        self._obs, self._taken, self._ended = None, None, []
+
+    def _reset_ended(self) -> None:
+        """Reset envs in "disabled" mode, in a copy of the observations: the old ones have been recorded."""
+        if not self._ended:
+            return
+        leaves = [leaf.copy() for leaf in self._observations.flatten(self._obs)]
+        try:
+            first = self.vec.reset(self._ended)
+        except EnvError:
+            self._begin_anew()
+            raise
+        for leaf, part in zip(leaves, self._observations.flatten(first), strict=True):
+            leaf[self._ended] = part
+        self._obs = self._observations.unflatten(leaves)
+        self._begin_episodes(np.array(self._ended))
+        self._ended = []
 
     def collect(self) -> dict[str, Any]:
         """Step until a fragment is ready.
@@ -228,13 +257,6 @@ class Explorer:
             for leaf, part in zip(leaves, self._observations.flatten(infos[i]["terminal_observation"]), strict=True):
                 leaf[i] = part
         return leaves
-
-    def _reset(self, ended: list[int]) -> None:
-        """Reset envs in "disabled" mode, in a copy of the observations: the old ones have been recorded."""
-        leaves = [leaf.copy() for leaf in self._observations.flatten(self._obs)]
-        for leaf, part in zip(leaves, self._observations.flatten(self.vec.reset(ended)), strict=True):
-            leaf[ended] = part
-        self._obs = self._observations.unflatten(leaves)
 
     def _begin_episodes(self, envs: Array) -> None:
         """Assign numbers to the new episodes of `envs`, and call the policy's `episode_start`."""

@@ -25,7 +25,8 @@ COMMON = ("observation_space", "action_space", "render_mode")  # what all envs o
 _PAUSE, _LONGEST = 0.05, 5.0  # seconds before the second try of a reset, and before any: each is twice the one before
 
 Remake = Callable[[int, Any], Any]  # (env of the shard, what it has to be like) -> an env that takes its place
-Report = Callable[[int, str, int | None], None]  # (number of errors so far, what has happened, slot of a new env)
+# (number of errors so far, what has happened, slot of an env that was made anew).
+Report = Callable[[int, str, int | None], None]
 
 
 class Unmade:
@@ -78,7 +79,7 @@ class EnvErrors:
         then = "is made anew" if local in self.broken else "begins a new episode"
         who = self.who or f"env {slot}"
         told = f"{who} raised {text} in {doing}, and {then} (error {count} of at most {self._most} in a row)"
-        self._report(self._total, told, slot if local in self.broken else None)
+        self._report(self._total, told, None)
         return text
 
     def pause(self, local: int) -> int:
@@ -128,6 +129,7 @@ class EnvErrors:
         check_time()
         envs[local] = made_in_time(partial(self._remake, local, envs[local]))
         self.broken.discard(local)
+        self._report(self._total, "", self._first + local)
 
 
 def made_in_time(make: Callable[[], Any]) -> Any:

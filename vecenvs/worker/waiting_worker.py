@@ -165,8 +165,7 @@ class WaitingWorker(Worker):
                 return False
             self._late += 1
             then = "its episode ends here" if doing == "step" else "it is reset once more"
-            anew = self._first + local if local in self._runner.abandoned else None
-            self._report_error(self._late, f"{exc}: {then} (restart {self._late} of {self._restarts})", anew)
+            self._report_error(self._late, f"{exc}: {then} (restart {self._late} of {self._restarts})")
         try:
             if doing == "step":
                 work = self.env_shard.cut_short(local, exc)
@@ -199,6 +198,7 @@ class WaitingWorker(Worker):
                 )
             envs[local] = made_in_time(partial(self._remake, local, Unmade(envs[local])))
             self._runner.abandoned.discard(local)
+            self._report_error(0, "", self._first + local)
             if self.env_shard.errors is not None:
                 self.env_shard.errors.broken.discard(local)
             return work()

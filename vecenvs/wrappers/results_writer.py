@@ -107,7 +107,9 @@ class ResultsWriter:
         """Take the `t_start` of the existing file; if `alone`, remove a last row that was cut short."""
         found = read_monitor_file(self.path)
         with open(self.path, "rb") as file:
-            if alone and len(file.readlines()) == 1:  # a first write that got no further than that
+            lines = file.readlines()
+            if alone and len(lines) == 1:  # a first write that got no further than that
+                self._file.write("" if lines[0].endswith(b"\n") else "\n")
                 self._rows.writeheader()
                 self.t_start = float(found.header["t_start"])
                 return

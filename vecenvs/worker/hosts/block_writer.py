@@ -51,14 +51,17 @@ class BlockWriter:
         block = column[self.slots]
         return tuple(map(copy_containers, block)) if block.dtype == object else block.copy()
 
-    def parts(self, obs: Any) -> list[Any]:
-        """Return observations of all envs leaf by leaf. Raise an error if they do not fit the space."""
+    def parts(self, obs: Any, mask: Mask | None = None) -> list[Any]:
+        """Return observations of all envs leaf by leaf. Raise an error if they do not fit the space.
+
+        With a `mask` only its rows count: the others may be anything.
+        """
         if type(obs) is np.ndarray and obs.dtype == self._dtype and obs.shape == self._whole:
             return [obs]
         parts = self._batch.observations.layout.observed(obs)
-        return [self._part(leaf, part, shape) for (leaf, _, shape), part in zip(self._leaves, parts, strict=True)]
+        return [self._part(leaf, part, shape, mask) for (leaf, _, shape), part in zip(self._leaves, parts, strict=True)]
 
-    def _part(self, leaf: Leaf, part: Any, shape: tuple[int, ...]) -> Any:
+    def _part(self, leaf: Leaf, part: Any, shape: tuple[int, ...], mask: Mask | None) -> Any:
         if leaf.is_object:
             if len(part) != self.count:
                 raise ValueError(f"{len(part)} observations{leaf} of {self.count} envs")
@@ -67,6 +70,9 @@ class BlockWriter:
         narrows = given.dtype.kind == "f" and given.dtype.itemsize > leaf.dtype.itemsize  # what may overflow
         if given.shape == shape and not narrows and np.can_cast(given.dtype, leaf.dtype, casting(leaf.dtype)):
             return given
+        if mask is not None and given.shape == shape:
+            given = given.copy()
+            given[~mask] = 0
         return coerce(given, leaf._replace(shape=shape))
 
     def write(self, parts: Sequence[Any], mask: Mask | None = None) -> None:

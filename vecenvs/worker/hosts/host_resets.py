@@ -63,7 +63,7 @@ class HostResets:
                 streams = {env: self._seeds.of(env, seeds[env]) for env in np.flatnonzero(some).tolist()}
                 seeds = self._seeds_of(streams)
             obs, own = self._reset(some, seeds, options, failed, streams)
-            self._writer.write(self._writer.parts(obs), part)
+            self._writer.write(self._writer.parts(obs, part), part)
             self._held.forget(some)
             own = own if part is None else select_rows(own, part)
             if self._seeds is not None:
