@@ -45,7 +45,7 @@ BUDGETS = {
     "transport": 2_617,
     "worker": 6_876,
     "state": 1_337,
-    "pool": 5_139,
+    "pool": 5_140,
     "backends": 3_958,
     "mpi make": 1_940,
     "views wrappers compat": 6_548,

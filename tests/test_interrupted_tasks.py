@@ -208,3 +208,27 @@ def test_no_task_is_lost(engine, mode):
         counts += each.counts
     print(engine, mode, dict(counts))
     assert counts["episodes"] > 8 * ROUNDS
+
+
+def test_an_end_is_told_for_the_next_episode_alone(monkeypatch):
+    """Also if a task was asked for in the middle of an episode, and the reset was interrupted before it was sent."""
+    told = []
+
+    def tasks(slot, number, info):
+        told.append((number, info.get("task")))
+        return None, {"task": (slot, number)}
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with DummyVecEnv([functools.partial(TaskEnv, os.getpid())], autoreset="disabled", tasks=tasks) as vec:
+        vec.reset()
+        with monkeypatch.context() as patch:
+            patch.setattr(vec, "_send_resets", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                vec.reset()
+        while not vec.step([END])[2][0]:
+            pass
+        vec.reset()
+        vec.reset()
+        assert told == [(0, None), (1, None), (2, None)]

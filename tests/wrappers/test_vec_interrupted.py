@@ -189,12 +189,10 @@ def test_rows_of_an_interrupted_call_come_first(call: str) -> None:
         with pytest.raises(KeyboardInterrupt):
             vec.step([1, 1]) if call == "step" else getattr(vec, call)()
         inner.work = list
-        for command in (
-            lambda: vec.step_async([1, 1]),
-            lambda: vec.send([1], [0]),
-            lambda: vec.reset_async([0]),
-            lambda: vec.reset(),
-        ):
+        commands = [lambda: vec.step_async([1, 1]), lambda: vec.send([1], [0]), lambda: vec.reset_async([0])]
+        if call != "reset":  # else another one takes its place
+            commands.append(vec.reset)
+        for command in commands:
             with pytest.raises(AlreadySteppingError, match="step_wait first" if call == "step" else "recv first"):
                 command()
         if call == "step":

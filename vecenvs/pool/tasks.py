@@ -82,7 +82,8 @@ class Tasks:
                 held = held._replace(end={**info})
             if flags & FIRST:
                 now = None if held.next is _UNKNOWN else held.next
-                held = held._replace(now=now, next=None if held.stopped else _UNKNOWN, begun=info)
+                end = held.end if self._ahead else {}  # else this one's task was asked for before that end
+                held = held._replace(now=now, next=None if held.stopped else _UNKNOWN, begun=info, end=end)
             self._slots[slot] = held
         if flags & FIRST:
             self._episodes.reset_infos[slot]["task"] = held.now
