@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import pickle
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import vecenvs
 from vecenvs.make.env_types import ENV_TYPES, check_env_type, find_spec, get_env_type
 from vecenvs.make.preprocessing import Atari, Preprocessing, Retro, preprocessing, stack_frames
 from vecenvs.wrappers import EpisodicLife, FireReset, Monitor, clip_action, clip_reward, scale_reward
@@ -190,6 +192,10 @@ def advance(env: gym.Env, action: int = 3) -> tuple[bool, bool]:
     return env.step(action)[2:4]
 
 
+def two_lives() -> gym.Env:
+    return EpisodicLife(Monitor(Game([2, 2, None])))
+
+
 class TestEpisodicLife:
     def test_an_episode_per_life(self):
         game = Game([3, 2, 2, 1, None])
@@ -243,6 +249,14 @@ class TestEpisodicLife:
         env.reset()
         info = env.step(3)[4]
         assert (info["episode"]["r"], info["episode"]["l"]) == (60.0, 3)
+
+    def test_a_masked_reset_as_in_gymnasium_begins_the_next_life(self):
+        with vecenvs.DummyVecEnv([two_lives], autoreset="disabled") as vec:
+            envs = vecenvs.as_gymnasium(vec)
+            envs.reset(seed=1)
+            assert envs.step(np.array([3]))[2].all()
+            assert envs.reset(options={"reset_mask": np.array([True])})[0].tolist() == [[2, 1]]
+            assert envs.step(np.array([3]))[4]["episode"]["l"].tolist() == [3]
 
     def test_only_atari(self):
         with pytest.raises(ValueError, match="is not an Atari env"):
@@ -417,6 +431,15 @@ class TestRetro:
         for action in range(8):
             again.step(action)
         assert again.unwrapped.actions == env.unwrapped.actions
+
+    def test_of_one_frame_an_action_may_stick_for_long(self):
+        env = StochasticFrameSkip(Frames(), 1, 0.9)
+        env.reset(seed=0)
+        for action in range(8):
+            env.step(action)
+        given = env.unwrapped.actions
+        assert all(now in (action, before) for action, (before, now) in enumerate(itertools.pairwise(given), 1))
+        assert any(now < action - 1 for action, now in enumerate(given))
 
     def test_the_end_ends_the_frame(self):
         env = StochasticFrameSkip(Frames(length=6), 4, 0.0)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from terminal import until_ctrl_c
 
 import vecenvs
 from vecenvs.__main__ import main
 from vecenvs.cli._policies import function_policy, load_policy, statistics_in
-from vecenvs.testing.envs import CountingEnv, FailingEnv
+from vecenvs.testing.envs import CountingEnv, FailingEnv, SampledEnv
 from vecenvs.testing.suite.evaluating import TaskEnv, bare
 from vecenvs.wrappers import VecNormalize
 
@@ -114,6 +116,19 @@ def test_a_normalized_policy_on_raw_observations_is_told_sb3(tmp_path: Path) -> 
         sb3.PPO("MlpPolicy", vecenvs.as_sb3(VecNormalize(vec)), seed=0).save(tmp_path / "model.zip")
         with pytest.warns(UserWarning, match="learned from observations in Box.*VecNormalize.*--normalize FILE"):
             load_policy(str(tmp_path / "model.zip"), vec)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("within", [False, True])
+def test_images_that_sb3_transposes_are_as_learned(within: bool, tmp_path: Path) -> None:
+    import stable_baselines3 as sb3
+
+    image = spaces.Box(0, 255, (36, 40, 3), np.uint8)
+    space = spaces.Dict({"image": image, "vector": spaces.Box(-1, 1, (2,), np.float64)}) if within else image
+    with vecenvs.DummyVecEnv([partial(SampledEnv, space, spaces.Discrete(2))]) as vec:
+        policy = "MultiInputPolicy" if within else "CnnPolicy"
+        sb3.PPO(policy, vecenvs.as_sb3(vec), n_steps=2, batch_size=2, seed=0).save(tmp_path / "model.zip")
+        load_policy(str(tmp_path / "model.zip"), vec)
 
 
 def test_statistics_that_sb3_saved(tmp_path: Path) -> None:

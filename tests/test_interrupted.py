@@ -18,6 +18,7 @@ from gymnasium import spaces
 
 import vecenvs
 from vecenvs import AlreadySteppingError, DummyVecEnv, EnvError, SubprocVecEnv, VecEnvWrapper
+from vecenvs.pool.unanswered import ReadyRows
 from vecenvs.testing.envs import CountingEnv
 
 ROOT = Path(vecenvs.__file__).parent
@@ -184,6 +185,37 @@ def test_first_rows_of_async_resets_come_once(make: Any) -> None:
             assert sorted(came) == [(0, 200), (1, 10_200)], bytecodes
         bytecodes += 1
     assert bytecodes > 10
+
+
+def test_a_reset_of_an_env_that_is_being_reset() -> None:
+    """Wherever it is cut off, a first row comes: of the reset before, or of this one."""
+    files = {str(ROOT / "pool" / part) for part in ("pool_vec_env.py", "unanswered.py", "commands.py", "episodes.py")}
+    bytecodes, more = 0, True
+    while more:
+        with DummyVecEnv([functools.partial(Ending, 0)], autoreset="async") as vec:
+            vec.reset()
+            assert vec.step([0])[2].all()
+            more = interrupted(lambda vec=vec: vec.reset_async([0]), bytecodes, files)  # type: ignore[misc]
+            assert vec.recv().obs.tolist() in ([[200]], [[300]]), bytecodes
+            assert vec.step([0])[0].tolist() in ([[201]], [[301]]), bytecodes
+        bytecodes += 1
+    assert bytecodes > 20
+
+
+def test_a_row_that_a_death_has_left_is_overtaken() -> None:
+    """By a command for its env, wherever that is cut off: while the row is there the next attempt removes it."""
+    files = {str(ROOT / "pool" / "unanswered.py")}
+    bytecodes, more = 0, True
+    with DummyVecEnv([functools.partial(Numbered, index) for index in range(2)]) as vec:
+        commands: Any = vec._commands
+        while more:
+            commands.add_rows(ReadyRows(range(2), 0b11, {}))
+            commands.orphaned = 0b11
+            more = interrupted(lambda: commands.forget_rows(0b10), bytecodes, files)
+            assert not commands.ready_slots() & ~commands.orphaned, bytecodes
+            commands.forget_rows(0b11)
+            bytecodes += 1
+    assert bytecodes > 5
 
 
 def test_each_end_is_told() -> None:

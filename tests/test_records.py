@@ -16,7 +16,7 @@ import vecenvs
 from vecenvs.__main__ import main
 from vecenvs.pool import ticks
 from vecenvs.pool.spill import Spill
-from vecenvs.state.episode_file import checksums, read_record
+from vecenvs.state.episode_file import checksums, decoded, read_record
 from vecenvs.state.rerun import Rerun, run_again
 from vecenvs.testing.envs import CountingEnv
 from vecenvs.testing.envs.awaiting import awaiting
@@ -264,6 +264,21 @@ def test_the_seed_of_a_reset_comes_before_a_held_one(tmp_path: Path) -> None:
     assert isinstance(run_again(found, Bonus()).exception, ValueError)
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_options_are_those_that_were_given(held: bool, tmp_path: Path) -> None:
+    """Not what the caller makes of them later."""
+    levels = [1]
+    options: Any = {"record": tmp_path, "record_episodes": "all"}
+    with vecenvs.DummyVecEnv([Bonus], episode_seeds=True, **options) as vec:
+        if held:
+            vec.set_options({"levels": levels})
+        vec.reset(seed=1, options=None if held else {"levels": levels})
+        levels.append(2)
+        for _ in range(3):
+            vec.step([0])
+    assert [decoded(record.options) for record in read_all(tmp_path)] == [{"levels": [1]}]
+
+
 def test_envs_of_different_bounds(tmp_path: Path) -> None:
     fns = [Bonus, partial(Bonus, 99.0)]
     options = {"observation_mode": "different", "record": tmp_path, "record_episodes": "all"}
@@ -274,3 +289,28 @@ def test_envs_of_different_bounds(tmp_path: Path) -> None:
     found = read_all(tmp_path)
     assert [record.slot for record in found] == [0, 1]
     assert not any(run_again(record, fns[record.slot]()).differs for record in found)
+
+
+def test_resets_of_no_envs_change_nothing(tmp_path: Path) -> None:
+    """In the loop of mode disabled most masks are empty."""
+    options = {"autoreset": "disabled", "record": tmp_path, "record_episodes": "all"}
+    with vecenvs.DummyVecEnv([Bonus], episode_seeds=True, **options) as vec:
+        vec.reset(seed=1)
+        vec.reset([])
+        for _ in range(7):
+            vec.reset(vec.step([0])[2])
+    found = read_all(tmp_path)
+    assert [len(record.rewards) for record in found] == [3, 3]
+    assert not any(run_again(record, Bonus()).differs for record in found)
+
+
+def test_a_death_between_two_attempts_to_return_rows(tmp_path: Path) -> None:
+    """The rows that are noted for the dead worker's records are not those of the result, which is noted once."""
+    with vecenvs.DummyVecEnv([Bonus] * 2, episode_seeds=True, record=tmp_path) as vec:
+        vec.reset(seed=1)
+        result = vec.step([0, 0])
+        recorder: Any = vec._recorder
+        which, now = recorder._last, recorder._ticks.now
+        recorder.lose([1], 0, 0b10, vecenvs.VecEnvError("a worker has ended"))
+        recorder.note_result(which, result, ())
+        assert recorder._ticks.now == now + 1

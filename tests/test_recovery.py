@@ -55,7 +55,8 @@ def test_a_removed_worker_has_no_message_any_more(monkeypatch: pytest.MonkeyPatc
     vars(link).update(
         _outbox=[], unneeded={1}, _inboxes={2: inbox}, _answers=SimpleNamespace(unpack=lambda data, without: data),
         _connection=SimpleNamespace(
-            wait=lambda _: frames[0], first=lambda: frames[0] if frames else None, drop=frames.popleft, closed=False
+            wait=lambda _: frames[0], first=lambda: frames[0] if frames else None, drop=frames.popleft, closed=False,
+            flush=lambda: None, has_unsent=False,
         ),
     )  # fmt: skip
     link.receive(1.0, inbox)

@@ -12,6 +12,7 @@ import gymnasium
 import pytest
 from terminal import until_ctrl_c
 
+import vecenvs
 from vecenvs.__main__ import main
 from vecenvs.cli import _play
 from vecenvs.testing.envs import CountingEnv, FailingEnv
@@ -87,10 +88,10 @@ def test_load_without_a_terminal(backend: str, monkeypatch: pytest.MonkeyPatch) 
     count, written = _play.Play.count, list[str]()
     monkeypatch.setattr("vecenvs.cli._play.sys.stderr.write", written.append)
 
-    def counting(self: _play.Play, infos: Any) -> None:
+    def counting(self: _play.Play, infos: Any, dones: Any) -> None:
         if len(written) >= 2:
             raise KeyboardInterrupt
-        count(self, infos)
+        count(self, infos, dones)
 
     monkeypatch.setattr(_play.Play, "count", counting)
     assert main([*command, "--backend", backend]) == 130
@@ -155,3 +156,18 @@ def test_live_progress_and_ctrl_c(tmp_path: Path) -> None:
     assert b"return" in shown
     assert b" steps in " in out
     assert load_results(tmp_path).r.size >= 0
+
+
+class Numbering(CountingEnv):
+    """Its infos have the number of the episode."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward, terminated, truncated, {**info, "episode": self.episode}
+
+
+def test_an_info_of_this_name_that_is_not_a_monitors() -> None:
+    with vecenvs.DummyVecEnv([lambda: Numbering(0)]) as vec:
+        play = _play.Play(vec, seed=1)
+        play.run(None, steps=7)
+    assert (play.steps, play.episodes) == (7, 0)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vecenvs import DummyVecEnv, SubprocVecEnv, as_gymnasium, as_sb3, make_vec_env
+from vecenvs import DummyVecEnv, EnvError, SubprocVecEnv, as_gymnasium, as_sb3, make_vec_env
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv, SimulatorEnv
 from vecenvs.testing.suite.episode_seeds import Episodes
@@ -246,3 +246,34 @@ def test_envs_are_closed_once_while_one_waits_for_a_spare() -> None:
             vec.send([0])
             time.sleep(seconds)
         assert [env.closed for env in made] == [1, 1]
+
+
+class Bounded(CountingEnv):
+    """Refuses levels below 0."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        super().__init__(length=2)
+        Bounded.made += 1
+
+    @property
+    def level(self) -> int:
+        return 0
+
+    @level.setter
+    def level(self, value: int) -> None:
+        if value < 0:
+            raise ValueError("negative")
+
+
+@pytest.mark.parametrize("concurrency", [None, "threads"])
+def test_an_attribute_that_was_refused_is_not_set(concurrency: str | None) -> None:
+    Bounded.made = 0
+    with DummyVecEnv([Bounded], episode_seeds=True, spares=1, concurrency=concurrency) as vec:
+        vec.reset(seed=0)
+        with pytest.raises(EnvError):
+            vec.set_attr("level", -1)
+        for _ in range(8):
+            vec.step([0])
+    assert Bounded.made == 2

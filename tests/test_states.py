@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import hashlib
 import importlib
+import json
 import pickle
 import random
 import types
@@ -20,10 +22,12 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces, wrappers
+from gymnasium.vector import AutoresetMode
 
 import vecenvs
 from vecenvs.state.adapters import adapter_of
 from vecenvs.state.encoding import Decoder, Encoder, EncodingError
+from vecenvs.state.packing import Packer, unpacked
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv
 from vecenvs.testing.envs.states import OpaqueEnv, StateEnv
@@ -524,3 +528,282 @@ def test_a_first_row_that_is_due_beside_an_error() -> None:
             if "resetting" not in infos[0]:
                 rows.append(obs[0, 1:].tolist())
         assert rows == [[2, 0], [2, 1], [2, 2], [3, 0], [3, 1]]
+
+
+class Clock:
+    """A batched env without infos, which resets all its envs at once. Action 1 fails."""
+
+    num_envs = 2
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012  # as Gymnasium's envs have it
+    observation_space = spaces.Box(0, 99, (1,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.t = np.zeros((2, 1))
+        return self.t.copy(), {}
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        if actions.any():
+            raise ValueError("action 1")
+        self.t += 1
+        return self.t.copy(), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), {}
+
+    def get_state(self, indices: list[int]) -> list[Any]:
+        return [float(self.t[index, 0]) for index in indices]
+
+    def set_state(self, states: list[Any], indices: list[int]) -> None:
+        self.t[indices, 0] = states
+
+
+def test_a_batched_env_whose_observations_bypass_the_columns() -> None:
+    def step() -> Any:
+        vec.step(np.zeros(2, np.int64))
+        return vec.step(np.zeros(2, np.int64))[0]  # the first one after a reset writes them
+
+    with vecenvs.DummyVecEnv([vecenvs.Batched(Clock, 2)], autoreset="next_step") as vec:
+        vec.reset()
+        step()
+        states = vec.get_state()
+        assert vec.set_state(states).tolist() == [[2], [2]]
+        step()
+        vec.set_state(states[:1], [0])
+        assert vec.set_state(vec.get_state()).tolist() == [[2], [4]]
+        assert step().tolist() == [[4], [6]]
+
+
+def test_a_state_beside_envs_that_wait_for_a_reset_of_all() -> None:
+    with vecenvs.DummyVecEnv([vecenvs.Batched(Clock, 2)], autoreset="next_step", on_error="reset") as vec:
+        vec.reset()
+        vec.step([0, 0])
+        states = vec.get_state()
+        assert vec.step([1, 0])[2].all()
+        with pytest.raises(vecenvs.EnvError, match="Clock resets all its envs at once"):
+            vec.set_state(states[:1], [0])
+        vec.set_state(states)
+        assert vec.step([0, 0])[0].tolist() == [[2], [2]]
+
+
+def test_a_state_of_one_env_of_a_vec_env_inside() -> None:
+    """The other one goes on."""
+    inner = partial(vecenvs.DummyVecEnv, [StateEnv] * 2)
+    with vecenvs.DummyVecEnv([vecenvs.Batched(inner, 2)]) as vec, inner() as bare:
+        rows = []
+        for each in (vec, bare):
+            each.reset(seed=0)
+            states = each.get_state()
+            each.step([1, 1])
+            rows.append([each.set_state(states[:1], [0]), each.step([1, 1])[0]])
+        assert_same(rows[0], rows[1], "rows")
+
+
+class Placed(gymnasium.Env[Any, Any]):
+    """What `place` gives for the number of an episode, which is its seed, is the attribute `it`."""
+
+    observation_space, action_space = spaces.Box(-99, 99, (2,), np.float64), spaces.Discrete(2)
+
+    def __init__(self, place: Any = None) -> None:
+        self.place = place
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.it = self.place(self, seed or 0)
+        return np.zeros(2), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(2), 0.0, False, False, {}
+
+
+class Mode:
+    """Two of them are globals here."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+IDLE, BUSY = Mode("idle"), Mode("busy")
+SENTINEL = object()
+GOALS = np.arange(8.0).reshape(4, 2)
+ROWS = [np.full(3, float(number)) for number in range(4)]
+LEVELS = {number: {"number": number, "walls": [number]} for number in range(4)}
+
+
+def own_goal(env: Any, number: int) -> Any:
+    env.goals = GOALS.copy() if not hasattr(env, "goals") else env.goals
+    return env.goals[number % 4]
+
+
+PLACES: dict[str, Any] = {
+    "a row of its own table": own_goal,
+    "a row of a global": lambda _, number: GOALS[number % 4],
+    "an item of a global": lambda _, number: ROWS[number % 4],
+    "a dict in a global": lambda _, number: LEVELS[number % 4],
+    "a global object": lambda _, number: (IDLE, BUSY)[number % 2],
+    "a global object or a number": lambda _, number: (SENTINEL, 7)[number % 2],
+}
+
+
+@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize("fresh", [False, True])
+def test_what_other_episodes_refer_to_is_left_as_it_is(kind: str, fresh: bool) -> None:
+    def told(value: Any) -> str:
+        return repr(vars(value)) if isinstance(value, Mode) else repr(value)
+
+    tables = [GOALS, *ROWS, LEVELS, IDLE, BUSY]
+    before = [*map(told, tables)]
+    with vecenvs.DummyVecEnv([partial(Placed, PLACES[kind])]) as vec:
+        vec.reset(seed=0)
+        other = vecenvs.DummyVecEnv([partial(Placed, PLACES[kind])]) if fresh else vec
+        for number in range(4):
+            vec.reset(seed=number)
+            it, (state,) = vec.envs[0].it, vec.get_state()
+            for other_number in range(4):
+                if not fresh:
+                    other.reset(seed=other_number)
+                other.set_state(state)
+                found = other.envs[0].it
+                assert told(found) == told(it) if type(it) is not object else found is it
+                assert found is it or type(it) is not Mode
+        if kind == "a row of its own table":
+            assert (other.envs[0].goals == GOALS).all()
+        other.close()
+    assert [*map(told, tables)] == before
+
+
+class Viewing(Placed):
+    """Its position is a part of its numbers, which move: forwards, or in Fortran's order, or the part comes first."""
+
+    def __init__(self, order: str, first: bool) -> None:
+        self.order, self.first = order, first
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        numbers = np.zeros((3, 4), order=self.order)  # type: ignore[call-overload]
+        if self.first:
+            self.position, self.numbers = numbers[1:, 2], numbers
+        else:
+            self.numbers, self.position = numbers, numbers[1:, 2]
+        return self.position.copy(), {}
+
+    def step(self, action: Any) -> Any:
+        self.numbers += np.arange(12.0).reshape(3, 4)
+        return self.position.copy(), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("through_a_file", [False, True])
+def test_views_stay_views(order: str, first: bool, begun: bool, through_a_file: bool) -> None:
+    fns = [partial(Viewing, order, first)]
+    with vecenvs.DummyVecEnv(fns) as one, vecenvs.DummyVecEnv(fns) as other:
+        one.reset()
+        one.step([0])
+        if begun:
+            other.reset()
+        states = one.get_state()
+        if through_a_file:
+            packer = Packer()
+            packed = json.loads(json.dumps(packer.packed(states[0].data)))
+            states = [dataclasses.replace(states[0], data=unpacked(packed, b"".join(packer.parts)))]
+        for _ in range(2):  # of which the second one is put into what the first one has made
+            other.set_state(states)
+        for _ in range(3):
+            assert one.step([0])[0].tolist() == other.step([0])[0].tolist()
+
+
+class Replayed(Placed):
+    """Cannot be read. Its reset takes the level out of its options; its rewards have a gain, which is an attribute."""
+
+    gain = 1.0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.numbers = iter(range(99))
+        self.level = (options or {"level": 0}).pop("level")
+        return np.zeros(2), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(2), self.gain * next(self.numbers) + self.level, False, False, {}
+
+
+def test_a_replay_begins_with_the_options_and_attributes_of_its_episode() -> None:
+    with (
+        vecenvs.DummyVecEnv([Replayed], episode_seeds=True) as vec,
+        vecenvs.DummyVecEnv([Replayed], episode_seeds=True) as other,
+    ):
+        vec.set_attr("gain", 10.0)
+        vec.reset(options={"level": 7})
+        vec.step([0])
+        vec.step([0])
+        states = vec.get_state()
+        assert states[0].way == "replay"
+        vec.set_attr("gain", 1.0)
+        for each in (vec, other):
+            for _ in range(2):
+                each.set_state(states)
+                assert each.step([0])[1].tolist() == [27.0]
+        assert other.get_state()[0].way == "replay"
+
+
+def test_options_of_a_replay_that_are_no_data() -> None:
+    with vecenvs.DummyVecEnv([Replayed], episode_seeds=True) as vec:
+        vec.reset(options={"level": 7, "other": iter([])})
+        with pytest.raises(vecenvs.StateError, match="the options, actions or attributes of its episode"):
+            vec.get_state()
+
+
+class OwnState(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Tells its state itself."""
+
+    def __init__(self) -> None:
+        super().__init__(Placed(lambda env, _: env.np_random))
+
+    def get_state(self) -> Any:
+        return self.env.unwrapped.np_random.bit_generator.state  # type: ignore[attr-defined]
+
+    def set_state(self, state: Any) -> None:
+        self.env.unwrapped.np_random.bit_generator.state = state  # type: ignore[attr-defined]
+
+
+def test_a_wrapper_that_tells_its_state() -> None:
+    with vecenvs.DummyVecEnv([OwnState]) as vec:
+        vec.reset()
+        states, first = vec.get_state(), vec.envs[0].unwrapped.np_random.random(3)
+        vec.set_state(states)
+        assert (vec.envs[0].unwrapped.np_random.random(3) == first).all()
+
+
+class Machine(Placed):
+    def __init__(self) -> None:
+        super().__init__(lambda env, _: env.__fly)
+
+    def __fly(self) -> str:
+        return "flies"
+
+
+def test_methods_with_private_names() -> None:
+    with vecenvs.DummyVecEnv([Machine]) as vec, vecenvs.DummyVecEnv([Machine]) as other:
+        vec.reset()
+        other.set_state(vec.get_state())
+        assert other.envs[0].it() == "flies"
+        assert other.envs[0].it.__self__ is other.envs[0]
+
+
+def test_what_refers_to_what_is_made_after_it() -> None:
+    """It is an error, not None."""
+
+    def in_a_ring(_: Any, __: int) -> Any:
+        mode = Mode("ring")
+        mode.name = frozenset([mode])  # type: ignore[assignment]
+        return mode.name
+
+    with vecenvs.DummyVecEnv([partial(Placed, in_a_ring)]) as vec:
+        vec.reset()
+        with pytest.raises(vecenvs.StateError, match="made after it"):
+            vec.set_state(vec.get_state())
+
+
+def test_private_names_in_a_file_of_somebody_else() -> None:
+    """They stand at the same place."""
+    with vecenvs.DummyVecEnv([Machine]) as vec, vecenvs.DummyVecEnv([Machine]) as other:
+        vec.reset()
+        other.reset()
+        other.set_state(dataclasses.replace(vec.get_state()[0], trusted=False))
+        assert other.envs[0].it.__self__ is other.envs[0]

@@ -17,7 +17,7 @@ from vecenvs import Batched, DummyVecEnv, EnvError
 from vecenvs.batch.info_batches import map_leaves
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv, SampledEnv
-from vecenvs.testing.envs.batches import ArrayBatch
+from vecenvs.testing.envs.batches import ArrayBatch, batched_fns
 
 matrix = "contract"
 
@@ -132,6 +132,17 @@ def test_bfloat16() -> None:
         assert_same(obs, np.array([[0.5], [-0.5]], np.float32))
         assert_same(rewards, np.array([0.5, -0.5], np.float32))
         assert_same(infos[1]["given"], np.array([-0.5], np.float32))
+
+
+def test_options_that_are_tensors() -> None:
+    """They have no truth value: each env gets its own."""
+    import torch
+
+    each = [{"goal": torch.full((2,), goal)} for goal in (0.0, 1.0, 1.0)]
+    with DummyVecEnv(batched_fns([CountingEnv] * 3, (3,), "by_masks")) as vec:
+        vec.reset(options=each)
+        goals = [options[-1]["goal"].tolist() for options in vec.get_attr("options")]
+        assert goals == [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
 
 
 class Simulator(VectorEnv[Any, Any, Any]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -132,6 +133,28 @@ def test_a_worker_that_is_to_close_writes_no_rows() -> None:
             link.unneeded.add(number)
         assert batch.rewards.tolist() == [1.0, 1.0]
         link.remove(number)
+
+
+def test_a_long_command_goes_on_while_another_worker_is_waited_for() -> None:
+    """`flush` sends what the socket had no room for; `get` of this worker is not needed."""
+    ours, theirs = socket.socketpair()
+    batch = BatchColumns(spaces.Box(0, 1, (1,)), spaces.Discrete(2), 2, Allocator())
+    link = NodeLink(tcp.TcpConnection(ours), batch)
+    member = link.join(SHARD)
+    with theirs, closing(ours):
+        theirs.setblocking(False)
+        link.put((member.number, 1, int(Command.CALL), bytes(10 * 2**20)))
+        arrived, rounds = 0, 0
+        while link.flush():
+            rounds += 1
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    arrived += len(theirs.recv(2**20))
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                arrived += len(theirs.recv(2**20))
+        assert rounds > 1
+        assert arrived > 10 * 2**20
 
 
 @pytest.mark.parametrize("slots", [[range(2), range(2, 4), range(4, 6)], [range(4, 6), range(2), range(2, 4)]])

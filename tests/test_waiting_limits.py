@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import threading
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -427,3 +428,72 @@ def test_an_env_that_was_made_too_late_takes_no_place() -> None:
                 break
         assert vec.get_attr("number") == number == [2]
     assert [env.closed for env in Broken.made] == [1] * len(Broken.made)
+
+
+class Restored(CountingEnv):
+    """Its `set_state` waits for a file."""
+
+    def __init__(self, gate: Path) -> None:
+        super().__init__(length=2)
+        self.gate = gate
+        self.threads: list[threading.Thread] = []
+
+    def get_state(self) -> int:
+        return self.t
+
+    def set_state(self, state: int) -> None:
+        self.threads.append(threading.current_thread())
+        wait_for(self.gate)
+        self.t = state
+
+
+def test_a_state_that_was_set_too_late_changes_nothing(tmp_path: Path) -> None:
+    """The slot is in another episode by then, of another env."""
+    gate, seeds = tmp_path / "gate", list[Any]()
+    options = {"episode_seeds": True, "concurrency": "threads", "reset_timeout": 0.2}
+    for late in (False, True):
+        with vecenvs.DummyVecEnv([functools.partial(Restored, gate)], **options) as vec:
+            vec.reset(seed=5)
+            threads = vec.envs[0].unwrapped.threads
+            if late:
+                with pytest.raises(EnvError, match="did not finish"):
+                    vec.set_state(vec.get_state())
+            vec.reset(seed=77)
+            if late:
+                gate.touch()
+                threads[0].join()
+            found = []
+            for _ in range(5):
+                vec.step([0])
+                found.append(vec.reset_infos[0]["episode_seed"])
+            seeds.append(found)
+    assert seeds[0] == seeds[1]
+    assert len({*seeds[0]}) > 1
+
+
+class Counted(CountingEnv):
+    """Action 1 takes longer than the limit."""
+
+    made: ClassVar[list[Counted]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made.append(self)
+        self.closed = 0
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.6 * action)
+        return super().step(action)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_no_env_is_made_while_the_others_are_closed() -> None:
+    Counted.made.clear()
+    options: Any = {"concurrency": "threads", "step_timeout": 0.3, "on_failure": "restart"}
+    with vecenvs.DummyVecEnv([Counted] * 2, **options) as vec:
+        vec.reset()
+        vec.send([1, 0])
+        assert vec.recv(1).indices.tolist() == [1]
+    assert [env.closed for env in Counted.made] == [1, 1]

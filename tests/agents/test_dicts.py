@@ -48,6 +48,15 @@ def test_dicts_by_env() -> None:
             ]
 
 
+def test_actions_of_agents_that_do_not_act() -> None:
+    """Such as the None that PettingZoo's loops give."""
+    with make_multi_agent(Teams, 2, backend="dummy", seed=4) as vec:
+        dicts = vec.as_dicts()
+        obs, _ = dicts.reset()
+        assert any(len(row) < len(vec.agents) for row in obs)
+        dicts.step([{**dict.fromkeys(vec.agents), **actions_of(list(row))} for row in obs])
+
+
 def test_dicts_by_agent() -> None:
     with make_multi_agent([functools.partial(Teams, tag) for tag in range(3)], backend="dummy", seed=4) as vec:
         dicts = vec.as_dicts("agent")

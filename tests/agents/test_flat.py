@@ -11,7 +11,17 @@ import pytest
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 
-from vecenvs import VecFrameStack, VecMonitor, VecNormalize, VecTorch, VecVideoRecorder, as_gymnasium, make_multi_agent
+from vecenvs import (
+    Batched,
+    DummyVecEnv,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+    VecTorch,
+    VecVideoRecorder,
+    as_gymnasium,
+    make_multi_agent,
+)
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs.teams import Teams, TeamsByTurns
 
@@ -270,3 +280,10 @@ def test_gymnasium_infos_of_agents_by_turns() -> None:
                 assert {key: found[key][row] for key in own} == own
                 compared += len(own)
     assert compared >= 6
+
+
+def test_as_a_batched_env() -> None:
+    """Its rows that are no transitions would become some."""
+    for make in (flat, lambda: VecMonitor(flat()), lambda: as_gymnasium(flat())):
+        with pytest.raises(EnvError, match="of agents' rows, some of which are no transitions"):
+            DummyVecEnv([Batched(make, 12)])

@@ -10,9 +10,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from bytecodes import interrupted
 from conftest import Configuration
 from gymnasium import spaces
 
+import vecenvs
 from vecenvs.compat.remote_vector_env import ASYNC_RESET_RETURN, RemoteBaseEnv, RemoteVectorEnv
 from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotSteppingError, ResetNeededError, WorkerDied
 from vecenvs.testing.compare import assert_same
@@ -246,6 +248,29 @@ def test_poll_blocks_without_a_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert env.poll()[0].keys() == {0}
     opener.join()
     assert len(calls) <= 2  # one for the first row, one for rows that came meanwhile
+    env.stop()
+
+
+@pytest.mark.parametrize("cls", [RemoteVectorEnv, RemoteBaseEnv])
+def test_rows_of_an_interrupted_poll_come_once(cls: type[RemoteVectorEnv | RemoteBaseEnv]) -> None:
+    """Wherever it is cut off, by the next one, and no command takes their place."""
+    root = Path(vecenvs.__file__).parent
+    files = {
+        str(root / part) for part in ("compat/remote_envs.py", "compat/remote_vector_env.py", "wrappers/kept_rows.py")
+    }
+    bytecodes, more = 0, True
+    env = cls(functools.partial(CountingEnv, length=10**6), 2, False, LONG, backend="dummy")
+    env.poll()
+    while more:
+        env.send_actions(by_agent({0: 0, 1: 0}))
+        more = interrupted(env.poll, bytecodes, files)
+        if more:
+            with pytest.raises(AlreadySteppingError, match="poll their last rows first"):
+                env.try_reset(0)
+            obs = env.poll()[0]
+            assert [obs[env_id]["agent0"].tolist() for env_id in range(2)] == [[i, 1, bytecodes + 1] for i in range(2)]
+        bytecodes += 1
+    assert bytecodes > 20
     env.stop()
 
 

@@ -108,7 +108,7 @@ class BatchedResetConformance(Conformance):
     def test_options_that_differ(self, make: Make) -> None:
         """A batched env that can reset some of its envs gets each its own; another one refuses them, and goes on."""
         vec = make(batched_fns(counting_fns(5), (3, 2)))
-        each: list[Any] = [{"a": 1}, {"a": 2}, {"a": 1}, {"b": np.arange(2)}, {"b": np.arange(2)}]
+        each: list[Any] = [{"a": 1}, {"a": 2}, {"a": 1}, {"b": np.array([1e6])}, {"b": np.array([1e6 + 1])}]
         vec.reset(options=each)
         assert vec.step([0] * 5)[0][:, 2].tolist() == [1] * 5
         obs = vec.reset(seed=7, options=each)

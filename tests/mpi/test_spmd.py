@@ -11,6 +11,7 @@ import pytest
 from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, ROOT, SHORT_ON_ONE, launched, mpirun, run
 from own_simulators import assert_own_simulators, free_ports
 
+from vecenvs.mpi.arrays import gradient
 from vecenvs.mpi.spmd import average_gradients
 
 EXAMPLES = ROOT / "examples"
@@ -119,3 +120,11 @@ def test_gradients_without_weight_do_not_count(monkeypatch: pytest.MonkeyPatch) 
     gradients = np.full(2, np.nan, np.float32)
     average_gradients([gradients], weight=0.0, comm=SimpleNamespace(Allreduce=allreduce))
     assert gradients.tolist() == [1.0, 2.0]
+
+
+def test_a_parameter_is_no_list_of_parameters() -> None:
+    import torch
+
+    parameter = torch.nn.Linear(2, 2).weight
+    with pytest.raises(TypeError, match="give a list of them, not one parameter"):
+        gradient(next(iter(parameter)))

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import signal
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from bytecodes import interrupted
 from gymnasium import spaces
 from hostile_files import HEADERS, HUGE, TEXTS, array, as_bytes, mutations, read_or_refuse, rewritten
 from numbered import ACTION, HIGH, OBS, numbers, transitions
 
 from vecenvs.replay import ReplayBuffer
 from vecenvs.replay import buffer as buffer_module
+from vecenvs.replay import storage as storage_module
+
+FILES = {buffer_module.__file__, storage_module.__file__}
 
 
 def buffer_of(rows: int = 23, capacity: int = 10, **kwargs: Any) -> ReplayBuffer:
@@ -164,6 +171,42 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
             buffer.save(tmp_path / "buffer.npz")
     assert [path.name for path in tmp_path.iterdir()] == ["buffer.npz"]
     buffer.restore(tmp_path / "buffer.npz")
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of a file that has just been opened
+@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("call", ["add", "clear", "restore"])
+def test_an_interrupted_call(tmp_path: Path, call: str, prioritized: bool) -> None:
+    """Wherever it is cut off, all of it is done or nothing; what is saved afterwards can be restored."""
+    buffer_of(5, prioritized=prioritized).save(tmp_path / "other.npz")
+    given = {"add": [transitions(23, 36)], "clear": [], "restore": [tmp_path / "other.npz"]}[call]
+    bytecodes, more, found = 0, True, set()
+    while more:
+        buffer = buffer_of(prioritized=prioritized)
+        more = interrupted(functools.partial(getattr(buffer, call), *given), bytecodes, FILES)
+        found.add((len(buffer), n := buffer.inserted))
+        buffer.add(transitions(n, n + 2))
+        buffer.save(tmp_path / "buffer.npz")
+        buffer.restore(tmp_path / "buffer.npz")
+        rows = buffer.schema.unpack(buffer._storage.rows_at(np.arange(len(buffer))))
+        assert numbers(rows) == [*range(n + 2 - len(buffer), n + 2)], bytecodes
+        bytecodes += 1
+    assert found == {(10, 23), {"add": (10, 36), "clear": (0, 23), "restore": (5, 5)}[call]}
+
+
+def test_interrupted_priorities() -> None:
+    """Those that would be saved are those that are drawn by."""
+
+    def update(*given: Any) -> None:
+        ring.update_priorities(*given)
+        signal.raise_signal(signal.SIGINT)
+
+    buffer = buffer_of(prioritized=True)
+    storage: Any = buffer._storage
+    ring, storage._ring = storage._ring, SimpleNamespace(update_priorities=update, get_stored_size=lambda: 10)
+    with pytest.raises(KeyboardInterrupt):
+        buffer.update_priorities([20], [HIGH])
+    assert storage.priorities_at(np.arange(10)).max() == HIGH
 
 
 class TestHostileFiles:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from bytecodes import interrupted
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vecenvs import Batched, DummyVecEnv, SubprocVecEnv
+from vecenvs import Batched, DummyVecEnv, SubprocVecEnv, replay
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.replay import Explorer
 from vecenvs.testing.envs import NESTED, CountingEnv, DyingEnv, FailingEnv, SampledEnv, counting_fns
@@ -309,3 +311,31 @@ def test_an_exception_joins_no_two_episodes(kind: type[BaseException], n_step: i
         assert one[:2] == other[:2]
         assert 1 <= other[2] - one[2] <= n_step
     explorer.close()
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_an_interrupted_collect(n_step: int) -> None:
+    """Wherever it is cut off, later ones return the same transitions, each once, with the same numbers of episodes."""
+
+    def collected(bytecodes: int | None) -> tuple[bool, list[Any]]:
+        fns = [functools.partial(CountingEnv, tag, 2 + tag) for tag in range(2)]
+        exploring = Explorer(DummyVecEnv(fns), Ones(2), n_step=n_step, fragment_size=6)
+        batches: list[Any] = []
+        more = bytecodes is not None and interrupted(lambda: batches.append(exploring.collect()), bytecodes, files)
+        while sum(len(batch["reward"]) for batch in batches) < 40:
+            batches.append(exploring.collect())
+        names = ("episode", "reward", "terminated")
+        columns = [
+            zip(batch["obs"].tolist(), *(batch[name].tolist() for name in names), strict=True) for batch in batches
+        ]
+        rows = [(obs[0], obs[2], *rest) for obs, *rest in itertools.chain(*columns)]
+        return more, [[row for row in rows if row[0] == tag][:15] for tag in range(2)]
+
+    files = {str(Path(replay.__file__).parent / part) for part in ("explorer.py", "nstep.py", "recorder.py")}
+    _, expected = collected(None)
+    bytecodes, more = 0, True
+    while more:
+        more, found = collected(bytecodes)
+        assert found == expected, bytecodes
+        bytecodes += 1
+    assert bytecodes > 40

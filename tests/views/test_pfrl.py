@@ -41,6 +41,13 @@ def test_a_closed_one_holds_no_rows() -> None:
     assert view.last_obs == (None,)
 
 
+def test_rows_that_change_are_refused() -> None:
+    vec = DummyVecEnv(counting_fns(1), copy=False)
+    with pytest.raises(ValueError, match="pfrl keeps the last step's observations: make the VecEnv with copy=True"):
+        as_pfrl(vec)
+    vec.close()
+
+
 @pytest.fixture(params=MODES)
 def view_of(configuration: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     """Make views of VecEnvs on the backend under test; close them."""

@@ -13,12 +13,13 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import DictInfoToList
 
-from vecenvs import Batched, DummyVecEnv, VecEnv, VecFrameStack, VecMonitor, VecNormalize, as_gymnasium
+from vecenvs import Batched, DummyVecEnv, VecEnv, VecEnvWrapper, VecFrameStack, VecMonitor, VecNormalize, as_gymnasium
 from vecenvs.batch.lazy_infos import LazyInfos
 from vecenvs.errors import EnvError
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv, SampledEnv
 from vecenvs.testing.envs.batches import ArrayBatch
+from vecenvs.vec_env import StepReturn
 from vecenvs.wrappers import load_results
 
 N = 16
@@ -117,6 +118,16 @@ class OldFormBatch(ArrayBatch):
         return *rows, infos
 
 
+class UnmaskedBatch(ArrayBatch):
+    """The last infos without masks: those of other rows mean nothing."""
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        *rows, infos = super().step(actions)
+        if infos.pop("_final_info", None) is not None:
+            infos["final_info"] = {"t": infos["final_info"]["t"], "over": np.ones(self.num_envs)}
+        return *rows, infos
+
+
 class ListBatch(ArrayBatch):
     """Infos as Gymnasium's DictInfoToList makes them."""
 
@@ -129,7 +140,7 @@ def listed(fns: Any) -> Any:
     return DictInfoToList(SyncVectorEnv(fns, autoreset_mode=AutoresetMode.SAME_STEP))
 
 
-@pytest.mark.parametrize("kind", [OldFormBatch, ListBatch, listed])
+@pytest.mark.parametrize("kind", [OldFormBatch, UnmaskedBatch, ListBatch, listed])
 def test_every_form_of_last_infos(kind: Any) -> None:
     fns = [functools.partial(CountingEnv, tag, 1 + tag) for tag in range(3)]
     with DummyVecEnv([Batched(functools.partial(kind, fns), 3)]) as vec, DummyVecEnv(fns) as single:
@@ -142,6 +153,37 @@ def test_every_form_of_last_infos(kind: Any) -> None:
             for mine, other in zip(infos, theirs, strict=True):
                 assert_same(mine.get("terminal_observation"), other.get("terminal_observation"))
                 assert mine["t"] == other["t"]
+                assert "terminal_observation" in mine or "over" not in mine
+
+
+class Doubled(VecEnvWrapper):
+    """Rewards are twice as large, and with `cut` all episodes end."""
+
+    cut = False
+
+    def step_wait(self, timeout: float | None = None) -> StepReturn:
+        obs, rewards, dones, infos = self.venv.step_wait(timeout)
+        return obs, rewards * 2, dones | self.cut, infos
+
+    def reset(self, *args: Any, **kwargs: Any) -> Any:
+        return self.venv.reset(*args, **kwargs)
+
+
+class Cut(Doubled):
+    cut = True
+
+
+def test_what_a_wrapper_inside_changes() -> None:
+    """Rewards pass; ends that nothing but `dones` shows are refused."""
+    fns = [functools.partial(CountingEnv, tag) for tag in range(2)]
+    with DummyVecEnv([Batched(lambda: Doubled(DummyVecEnv(fns)), 2)]) as vec, DummyVecEnv(fns) as bare:
+        vec.reset()
+        bare.reset()
+        assert vec.step([0, 0])[1].tolist() == (bare.step([0, 0])[1] * 2).tolist()
+    with DummyVecEnv([Batched(lambda: Cut(DummyVecEnv(fns)), 2)]) as vec:
+        vec.reset()
+        with pytest.raises(EnvError, match="a wrapper changes dones.* define the properties terminated and truncated"):
+            vec.step([0, 0])
 
 
 class OddFlags(ArrayBatch):

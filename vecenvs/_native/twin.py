@@ -244,6 +244,11 @@ def as_float32(numbers: NDArray[np.float64]) -> NDArray[np.float32]:
         return numbers.astype(_FLOAT32)
 
 
+def unrounded(before: NDArray[np.float64], rewards: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return rewards as they were `before` rounding, but for those that a wrapper has changed since."""
+    return np.where(as_float32(before) == rewards, before, rewards)
+
+
 def flagged(flags: NDArray[np.uint8], mask: int) -> NDArray[np.bool_]:
     """Return whether each row has a flag of `mask`."""
     found: NDArray[np.bool_] = (flags & np.uint8(mask)) != 0

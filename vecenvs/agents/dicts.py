@@ -124,16 +124,17 @@ class EnvDicts(_Dicts):
     def _by_group(self, actions: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
         if len(actions) != self.num_envs:
             raise ValueError(f"actions of {len(actions)} envs, but there are {self.num_envs}")
+        counted: list[ByAgent] = []
         for i, (by_agent, row) in enumerate(zip(actions, (self.vec.flags & ACTS).tolist(), strict=True)):
             self._known(by_agent)
-            missing = [agent for agent, due in zip(self.possible_agents, row, strict=True)
-                       if due and agent not in by_agent]  # fmt: skip
-            if missing:
+            due = [agent for agent, acts in zip(self.possible_agents, row, strict=True) if acts]
+            if missing := [agent for agent in due if agent not in by_agent]:
                 raise ValueError(f"env {i}: no action for {missing}, which act now")
+            counted.append({agent: by_agent[agent] for agent in due})
         batch = {}
         for name, members in self.vec.groups.items():
             none = self._no_action(name)
-            leaves = self._joined(name, [by_agent.get(agent, none) for by_agent in actions for agent in members])
+            leaves = self._joined(name, [by_agent.get(agent, none) for by_agent in counted for agent in members])
             shaped = [leaf.reshape(self.num_envs, len(members), *leaf.shape[1:]) for leaf in leaves]
             batch[name] = self._layouts[name].unflatten(shaped)
         return batch

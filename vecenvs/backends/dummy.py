@@ -160,7 +160,7 @@ class DummyVecEnv(PoolVecEnv):
         if self._rules.spares:
             raise VecEnvError("envs with spares: envs change their places, so leave spares out, or use `call`")
         self._check_free("envs", None, autoresets=False)
-        self._waiting.finish_resets(self._commands.everyone, forget=False)
+        self._waiting.finish_resets(self._commands.everyone)
         if self._recorder is not None:
             self._recorder.note_call(range(self.num_envs), _look_into, (), {})
         if len(self._locals) == 1:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from vecenvs.batch.info_batches import Columns, RowIndex, info_of
 from vecenvs.batch.infos import TRUNCATED_KEY
+from vecenvs.errors import VecEnvError
 
 
 class LazyDicts(Sequence[dict[str, Any]]):
@@ -166,3 +167,14 @@ class LazyResetInfos(LazyDicts):
         elif self._unmade:
             for row in rows.tolist():
                 self._unmade.pop(row, None)
+
+
+def check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: Sequence[dict[str, Any]]) -> None:
+    """Refuse dones that only a wrapper has changed; add the missing key to infos that a wrapper has made."""
+    if not np.array_equal(dones, ended):
+        raise VecEnvError(
+            "a wrapper changes dones, of which there is no other trace: define the properties terminated and truncated "
+            "in the wrapper"
+        )
+    for info in infos.materialized.values() if isinstance(infos, LazyInfos) else infos:
+        info.setdefault(TRUNCATED_KEY, False)

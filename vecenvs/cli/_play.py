@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
 
 from vecenvs.batch.lazy_infos import Infos
 from vecenvs.cli import UsageError
@@ -47,19 +49,21 @@ class Play:
         self._marks.append((self._begun, 0))
         next_show = 0.0
         while steps is None or self.steps < steps:
-            self.count(self._vec.step(self._sample())[3])
+            _, _, dones, infos = self._vec.step(self._sample())
+            self.count(infos, dones)
             if show is not None and self._last >= next_show:
                 show(self._state)
                 next_show = self._last + _SHOW_EVERY
 
-    def count(self, infos: Infos) -> None:
+    def count(self, infos: Infos, dones: NDArray[np.bool_]) -> None:
         """Count a step of all envs."""
         self.steps += self._vec.num_envs
-        for info in infos:
-            if "episode" in info:
+        for slot in dones.nonzero()[0].tolist():
+            episode = infos[slot].get("episode")
+            if isinstance(episode, dict) and {"r", "l"} <= episode.keys():  # a Monitor's
                 self.episodes += 1
-                self._returns.append(float(info["episode"]["r"]))
-                self._lengths.append(int(info["episode"]["l"]))
+                self._returns.append(float(episode["r"]))
+                self._lengths.append(int(episode["l"]))
         self._last = time.perf_counter()
 
     def summary(self) -> str:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
+from gymnasium import spaces
+
 from vecenvs.make.env_types import find_function
 from vecenvs.vec_env import VecEnv
 from vecenvs.wrappers import VecNormalize, vec_statistics
@@ -120,10 +122,23 @@ def sb3_model(path: str, vec: VecEnv, algo: str | None) -> Any:
         model = getattr(library, name).load(path, device="cpu", custom_objects=without)
     except Exception as error:
         raise ValueError(f"{path!r} could not be loaded as {chosen} (--algo names another): {error}") from error
-    if not isinstance(vec, VecNormalize) and (seen := model.observation_space) != vec.observation_space:
-        told = f"{path!r} has learned from observations in {seen}, and sees {vec.observation_space}"
+    seen, space = model.observation_space, vec.observation_space
+    if not isinstance(vec, VecNormalize) and seen != space and seen != _transposed(space):
+        told = f"{path!r} has learned from observations in {seen}, and sees {space}"
         warnings.warn(f"{told}: if VecNormalize was between, give its statistics by --normalize FILE", stacklevel=2)
     return model
+
+
+def _transposed(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """Return the space in which a model has its images: Stable-Baselines3 wraps an env of images, VecTransposeImage."""
+    from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+    from stable_baselines3.common.vec_env import VecTransposeImage
+
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({name: _transposed(part) for name, part in space.items()})
+    if is_image_space(space) and not is_image_space_channels_first(space):
+        space = VecTransposeImage.transpose_space(space)
+    return space
 
 
 def _settings_in(path: str) -> dict[str, Any]:

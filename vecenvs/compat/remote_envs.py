@@ -7,7 +7,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from vecenvs.arguments import arguments_of, check_arguments, parse_int, parse_timeout
 from vecenvs.backends import backend_class
@@ -25,6 +25,9 @@ from vecenvs.errors import (
     describe_indices,
 )
 from vecenvs.vec_env import Batch, NotHere, Seeds
+from vecenvs.wrappers.kept_rows import KeptRows
+
+T = TypeVar("T")
 
 ASYNC_RESET_RETURN = "async_reset_return"
 """The return value of `try_reset`, RLlib's own word: the first observation will come by `poll`."""
@@ -89,6 +92,8 @@ class RemoteEnvs:
         self._vec = engine(env_fns, autoreset="disabled", **backend_kwargs)
         self._error: VecEnvError | None = None
         self._agents: set[Any] = set()
+        self._kept = KeptRows()
+        self._polled: dict[int, AgentRows] = {}  # which `poll` has not returned yet
         try:
             self.observation_space, self.action_space = self._spaces()
             self._layout = SpaceLayout(self._vec.observation_space)
@@ -114,7 +119,7 @@ class RemoteEnvs:
         slots = [self._env_id(env_id) for env_id in action_dict]
         actions = [self._actions(env_id, by_agent) for env_id, by_agent in action_dict.items()]
         if slots:
-            with _in_own_words("send_actions", slots):
+            with self._in_own_words("send_actions", slots):
                 self._vec.send(actions, slots)
 
     def try_reset(
@@ -135,7 +140,7 @@ class RemoteEnvs:
             IndexError: there is no such env.
         """
         slots = list(range(self.num_envs)) if env_id is None else [self._env_id(env_id)]
-        with _in_own_words("try_reset", slots):
+        with self._in_own_words("try_reset", slots):
             self._vec.reset_async(slots, seed=seed, options=options)
         return ASYNC_RESET_RETURN
 
@@ -167,8 +172,8 @@ class RemoteEnvs:
         """Close every env and end the workers. May be called again; other methods raise ClosedError then."""
         self._vec.close()
 
-    def _poll(self) -> dict[int, AgentRows]:
-        """Return the rows that are ready, by env id: see `RemoteVectorEnv.poll`."""
+    def _poll(self, tell: Callable[[dict[int, AgentRows]], T]) -> T:
+        """Return what `tell` makes of the rows that are ready, by env id: see `RemoteVectorEnv.poll`."""
         if self._vec.closed:
             raise ClosedError("poll")
         if self._error is not None:
@@ -176,32 +181,35 @@ class RemoteEnvs:
             raise error
         deadline = time.monotonic() + self.poll_timeout
         try:
-            rows = self._rows(self._recv())
+            if not self._polled:  # else they are those of an interrupted poll
+                self._recv(None)
         except NotSteppingError:
             raise NotSteppingError("poll while no env has a command: send_actions or try_reset first") from None
-        while True:
-            try:
-                rows.update(self._rows(self._recv(max(0.0, deadline - time.monotonic()))))
-            except (StepTimeout, NotSteppingError):  # no more in time, or all have come
-                return rows
-            except VecEnvError as error:  # raised by the next poll, after these rows
-                self._error = error
-                return rows
-
-    def _recv(self, timeout: float | None = None) -> Batch:
         try:
-            return self._vec.recv(timeout=timeout)
-        except EnvError as error:
-            error.tell_reset(lambda env_id: f"try_reset({env_id}) first")
-            raise
+            while True:
+                self._recv(max(0.0, deadline - time.monotonic()))
+        except (StepTimeout, NotSteppingError):  # no more in time, or all have come
+            pass
+        except VecEnvError as error:  # raised by the next poll, after these rows
+            self._error = error
+        told = tell(self._polled)
+        self._polled = {}  # last: a signal's handler may raise in any call
+        return told
 
-    def _rows(self, batch: Batch) -> dict[int, AgentRows]:
+    def _recv(self, timeout: float | None) -> None:
+        self._kept.take(lambda _: self._vec.recv(timeout=timeout), self._note, "recv")
+
+    def _note(self, batch: Batch | EnvError, *_: Any) -> EnvError | bool:
+        """Note the rows as polled. Return what is to be raised, or True."""
+        if isinstance(batch, EnvError):
+            batch.tell_reset(lambda env_id: f"try_reset({env_id}) first")
+            return batch
         rewards = self._vec.rewards64
-        rows: dict[int, AgentRows] = {}
         for k, index in enumerate(batch.indices.tolist()):
-            rows[index] = self._multi(batch, k) if self.multiagent else self._single(batch, k, float(rewards[index]))
-            self._agents.update(rows[index].obs)
-        return rows
+            rows = self._multi(batch, k) if self.multiagent else self._single(batch, k, float(rewards[index]))
+            self._polled[index] = rows
+            self._agents.update(rows.obs)
+        return True
 
     def _single(self, batch: Batch, k: int, reward: float) -> AgentRows:
         obs = self._layout.unflatten([part[k] for part in self._layout.flatten(batch.obs)])
@@ -224,6 +232,17 @@ class RemoteEnvs:
             raise IndexError(f"no env {index}: there are envs 0 to {self.num_envs - 1}")
         return index
 
+    @contextlib.contextmanager
+    def _in_own_words(self, what: str, slots: list[int]) -> Iterator[None]:
+        """Raise the error of a second command for an env in the words of this interface."""
+        try:
+            if self._kept or self._polled:
+                raise AlreadySteppingError("an interrupted poll has not returned its rows")
+            yield
+        except AlreadySteppingError as error:
+            envs = describe_indices(slots)
+            raise AlreadySteppingError(f"{what} of envs {envs}: poll their last rows first ({error})") from None
+
     def _actions(self, env_id: int, by_agent: Any) -> Any:
         if not isinstance(by_agent, Mapping):
             raise TypeError(f"the actions of env {env_id} must be a dict agent id -> action, not {by_agent!r}")
@@ -232,16 +251,6 @@ class RemoteEnvs:
         if list(by_agent) != [AGENT]:
             raise ValueError(f"env {env_id} has one agent, {AGENT!r}; actions were given for {list(by_agent)}")
         return by_agent[AGENT]
-
-
-@contextlib.contextmanager
-def _in_own_words(what: str, slots: list[int]) -> Iterator[None]:
-    """Raise the error of a second command for an env in the words of this interface."""
-    try:
-        yield
-    except AlreadySteppingError as error:
-        envs = describe_indices(slots)
-        raise AlreadySteppingError(f"{what} of envs {envs}: poll their last rows first ({error})") from None
 
 
 def _make(make_env: Callable[[int], Any], index: int, multiagent: bool) -> Any:

@@ -45,13 +45,14 @@ class RemoteVectorEnv(RemoteEnvs):
             EnvError: an env raised, after the rows before it were returned. It needs `try_reset`; the others do not.
             WorkerDied: a worker ended, after the rows before that were returned.
         """
-        rows = self._poll()
-        return (
-            {env_id: rows[env_id].obs for env_id in rows},
-            {env_id: rows[env_id].row["rewards"] for env_id in rows},
-            {env_id: dones(rows[env_id].row) for env_id in rows},
-            {env_id: infos_of_dones(rows[env_id].row) for env_id in rows},
-            {},
+        return self._poll(
+            lambda rows: (
+                {env_id: rows[env_id].obs for env_id in rows},
+                {env_id: rows[env_id].row["rewards"] for env_id in rows},
+                {env_id: dones(rows[env_id].row) for env_id in rows},
+                {env_id: infos_of_dones(rows[env_id].row) for env_id in rows},
+                {},
+            )
         )
 
 
@@ -65,12 +66,13 @@ class RemoteBaseEnv(RemoteEnvs):
             Observations, rewards, terminateds, truncateds, infos and off-policy actions (always empty), each a dict env
             id -> agent id -> value.
         """
-        rows = self._poll()
-        return (
-            {env_id: rows[env_id].obs for env_id in rows},
-            {env_id: rows[env_id].row["rewards"] for env_id in rows},
-            {env_id: rows[env_id].row["terminateds"] for env_id in rows},
-            {env_id: rows[env_id].row["truncateds"] for env_id in rows},
-            {env_id: rows[env_id].row["infos"] for env_id in rows},
-            {},
+        return self._poll(
+            lambda rows: (
+                {env_id: rows[env_id].obs for env_id in rows},
+                {env_id: rows[env_id].row["rewards"] for env_id in rows},
+                {env_id: rows[env_id].row["terminateds"] for env_id in rows},
+                {env_id: rows[env_id].row["truncateds"] for env_id in rows},
+                {env_id: rows[env_id].row["infos"] for env_id in rows},
+                {},
+            )
         )

@@ -25,6 +25,8 @@ def gradient(parameter: Any) -> Any:
     """Return a parameter's gradient, or a new one of zeros. A value that is not a parameter is a gradient itself."""
     if not is_tensor(parameter) or not parameter.requires_grad:
         return parameter
+    if not parameter.is_leaf:
+        raise TypeError("gradients belong to whole parameters: give a list of them, not one parameter")
     if parameter.grad is None:
         parameter.grad = parameter.detach().new_zeros(parameter.shape)
     return parameter.grad

@@ -26,6 +26,7 @@ from vecenvs.transport.protocol import Command
 from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, grouped
 from vecenvs.worker.env_states import take_state
+from vecenvs.worker.process import HeldSignals
 
 __all__ = ["EnvFn", "PoolVecEnv"]
 
@@ -163,16 +164,20 @@ class PoolVecEnv(PoolBase):
     def _send_resets(self, subset: SlotSet, body: ResetArguments | None, seeds: ResetArguments | None) -> None:
         """Send a reset of envs that can take a command; `seeds` are those that episodes begin with."""
         overtaken = [slot for slot in subset.slots if slot in self._commands.resetting]
-        self._waiting.finish_resets(subset.bits, forget=True)
-        self._episodes.drop_first_rows(overtaken)
-        if seeds is not None:
-            self._episodes.record_seeds(subset.slots, seeds)
-        self._episodes.record_streams(subset.slots, seeds)
-        self._episodes.record_options(subset.slots, body)
-        if self._recorder is not None:
-            self._recorder.forget(subset.slots)
-        self._commands.send(self._commands.numbered(Command.RESET, subset.parts, body))
-        self._counters["resets"] += len(subset.slots)
+        self._waiting.finish_resets(subset.bits)
+        with HeldSignals():  # the first rows of the overtaken resets go, and the reset is recorded: both or neither
+            self._commands.forget_rows(bits_of(overtaken))
+            self._episodes.drop_first_rows(overtaken)
+            if seeds is not None:
+                self._episodes.record_seeds(subset.slots, seeds)
+            self._episodes.record_streams(subset.slots, seeds)
+            self._episodes.record_options(subset.slots, body)
+            if self._recorder is not None:
+                self._recorder.forget(subset.slots)
+            commands = self._commands.numbered(Command.RESET, subset.parts, body)
+            self._commands.unsent = commands, None
+            self._counters["resets"] += len(subset.slots)
+        self._commands.send(commands)
 
     def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
@@ -253,7 +258,7 @@ class PoolVecEnv(PoolBase):
         if not (type(min_envs) is int and min_envs == 1 and max_envs is None):
             raise ValueError("recv(indices=...) waits for all of these envs: leave out min_envs and max_envs")
         deadline = deadline_of(timeout)
-        self._waiting.check_pending("recv", subset.bits)
+        self._waiting.check_pending(subset.bits, deadline, timeout)
         self._waiting.await_rows(subset.bits, deadline, timeout)
         self._copy_rows(subset)
 
@@ -424,7 +429,7 @@ class PoolVecEnv(PoolBase):
         self._check_free(what, subset.bits, autoresets=False)
         self._workers.check_portable(f"the function {what}", function)
         self._workers.check_portable(f"an argument of {what}", (args, kwargs))
-        self._waiting.finish_resets(subset.bits, forget=False)
+        self._waiting.finish_resets(subset.bits)
         self._calls.begin(subset.slots, function, args, kwargs)
         if self._recorder is not None:
             self._recorder.note_call(subset.slots, function, args, kwargs)
@@ -446,7 +451,7 @@ class PoolVecEnv(PoolBase):
         self._check_free(what, None, autoresets=False)
         if options:
             self._workers.check_portable("options", options)
-        self._waiting.finish_resets(self._commands.everyone, forget=False)
+        self._waiting.finish_resets(self._commands.everyone)
         if self._tasks is not None:
             seeds, options = self._tasks.over_next(0, seeds), self._tasks.over_next(1, options)
         self._calls.prepare(seeds, options)

@@ -78,7 +78,7 @@ class Recorder:
 
     def note(self, which: Any, slots: Sequence[int] | None, infos: Any) -> None:
         """Take note of a result that is about to be returned: the rows of these slots, or of all. Repeatable."""
-        if which == self._last:
+        if which == self._last or (slots is not None and not slots):  # the next result has the key of an empty one
             return
         now = self._ticks.add(slots, self._running)
         marks = self._batch.flags.tobytes()
@@ -169,7 +169,9 @@ class Recorder:
         """
         quiet = [slot for slot in slots if ready >> slot & 1 and not self._batch.flags[slot]]
         if quiet:
+            last = self._last  # of a result that may be noted again
             self.note(("lost", quiet), quiet, [{}] * len(quiet))
+            self._last = last
         told, paths = str(error.args[0]), []
         for slot in slots:
             episode, pending = self._running[slot], bool(asked >> slot & 1)

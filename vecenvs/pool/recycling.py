@@ -146,8 +146,9 @@ class Recycling:
         if not turn or now < self._not_before[worker]:
             return
         try:
-            successor = workers.successors[worker] = workers.launch(worker, beside=True)
-            self._clocks[worker] = StartClock(workers, worker, successor)
+            with HeldSignals():  # a successor has a clock
+                successor = workers.successors[worker] = workers.launch(worker, beside=True)
+                self._clocks[worker] = StartClock(workers, worker, successor)
         except (VecEnvError, OSError) as exc:
             self._put_off(worker, exc, now)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.batch.values import shown
+from vecenvs.batch.values import copy_containers, shown
 from vecenvs.state.env_state import EnvState
 from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.vec_env import Options, Seeds
@@ -48,22 +48,26 @@ def parse_reset(seed: Seeds, options: Options, indices: Sequence[int]) -> ResetA
     elif seed is not None:
         seeds = parse_seeds(seed, indices)
     if options is None or isinstance(options, Mapping):
-        return ResetArguments(seeds, None if options is None else dict(options))
+        return ResetArguments(seeds, _copied(options))
     return ResetArguments(seeds, parse_options(options, indices), True)
 
 
 def parse_options(options: Options, indices: Sequence[int]) -> dict[int, dict[str, Any] | None]:
     """Return the options of each env of `indices`, copied."""
     if options is None or isinstance(options, Mapping):
-        return {i: None if options is None else dict(options) for i in indices}
+        return {i: _copied(options) for i in indices}
     if isinstance(options, (list, tuple)):
         if len(options) != len(indices):
             raise ValueError(f"{len(options)} options for {len(indices)} envs: give one mapping each, or one for all")
         for k, item in enumerate(options):
             if item is not None and not isinstance(item, Mapping):
                 raise TypeError(f"options[{k}] must be a mapping or None, not {item!r}")
-        return {i: None if item is None else dict(item) for i, item in zip(indices, options, strict=True)}
+        return {i: _copied(item) for i, item in zip(indices, options, strict=True)}
     raise TypeError(f"options must be a mapping, a list of mappings or None, not {options!r}")
+
+
+def _copied(options: Mapping[str, Any] | None) -> Any:
+    return None if options is None else copy_containers(dict(options))
 
 
 def parse_states(states: EnvState | Sequence[EnvState], indices: Sequence[int]) -> dict[int, EnvState]:

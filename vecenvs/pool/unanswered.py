@@ -195,9 +195,9 @@ class Unanswered:
         if self.resetting:
             for slot in slots_in(bits):
                 self.resetting.pop(slot, None)
-        self.orphaned &= ~bits
         left = [part for rows in self.ready if (part := _without(rows, bits)) is not None]
         self._ready = left, len(left), self.ready_slots() & ~bits
+        self.orphaned &= ~bits  # last: a command for them that an exception cuts off removes them then
 
     def end_step(self) -> None:
         """Forget the step of all envs: its rows have been returned."""

@@ -178,13 +178,11 @@ class Waiting:
         slots = bits_of(slot for group in request.slots.values() for slot in group)
         self.wait_until(enough, slots, deadline, timeout, next_workers=lambda: missing[:1], what="call")
 
-    def finish_resets(self, slots: int, *, forget: bool) -> None:
-        """Wait for the async autoresets of some slots. With `forget`, remove their first rows: a reset follows."""
+    def finish_resets(self, slots: int) -> None:
+        """Wait for the async autoresets of some slots."""
         waiting = slots & bits_of(self._commands.resetting) if self._commands.resetting else 0
         if waiting:
             self.await_rows(waiting)
-            if forget:
-                self._commands.forget_rows(waiting)
 
     def collect(self) -> None:
         """Record every answer that has come, without waiting."""
@@ -202,8 +200,7 @@ class Waiting:
             raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
         if lost:
             self._check_not_lost(slots)
-            owners = {commands.owner[slot] for slot in slots_in(slots)}
-            self.wait_until(lambda: not owners & (commands.stepping or {}).keys(), slots)
+            self._await_step(slots)
         busy = slots & (commands.ready_slots() | commands.pending_slots) & ~commands.orphaned
         if busy and not autoresets:
             busy &= ~bits_of(commands.resetting)
@@ -211,15 +208,23 @@ class Waiting:
             indices = describe_indices(slots_in(busy))
             raise AlreadySteppingError(f"{what} while envs {indices} have a command: recv first")
 
-    def check_pending(self, what: str, slots: int) -> None:
-        """Raise unless each of these slots has a row or a command that will bring one."""
+    def _await_step(self, slots: int, deadline: float | None = None, timeout: float | None = None) -> None:
+        """Wait until the rows of some slots, of a step in which a worker of others was lost, are single ones."""
+        commands = self._commands
+        owners = {commands.owner[slot] for slot in slots_in(slots)}
+        self.wait_until(lambda: not owners & (commands.stepping or {}).keys(), slots, deadline, timeout)
+
+    def check_pending(self, slots: int, deadline: float | None, timeout: float | None) -> None:
+        """Raise unless each of these slots has a row or a command that will bring one to `recv`."""
         commands = self._commands
         commands.send_unsent()
+        if commands.recovery.lost and commands.stepping:
+            self._await_step(slots, deadline, timeout)
         missing = slots & ~(commands.ready_slots() | commands.pending_slots)
         if missing:
             self._check_not_lost(missing)
             raise NotSteppingError(
-                f"{what} of envs {describe_indices(slots_in(missing))}, which have no command: send first"
+                f"recv of envs {describe_indices(slots_in(missing))}, which have no command: send first"
             )
 
     def _check_not_lost(self, slots: int) -> None:

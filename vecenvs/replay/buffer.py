@@ -15,6 +15,7 @@ from vecenvs import array_file
 from vecenvs.arguments import parse_int, parse_number
 from vecenvs.replay.schema import Rows, Schema
 from vecenvs.replay.storage import Positions, PrioritizedStorage, Storage
+from vecenvs.worker.process import HeldSignals
 
 FILE = array_file.Kind("a saved replay buffer", "vecenvs-replay", 2)
 PIECE = 65536  # rows: the memory that saving and restoring take besides the buffer
@@ -103,9 +104,10 @@ class ReplayBuffer:
             self._check_prioritized("priorities")
             given = _parse_priorities(priorities, len(rows))
         dropped = max(len(rows) - self.capacity, 0)  # the rest would overwrite them
-        self._storage.add(rows[dropped:], None if given is None else given[dropped:])
-        self._origin += dropped
-        self.inserted += len(rows)
+        with HeldSignals():  # positions are counted from `inserted`
+            self._storage.add(rows[dropped:], None if given is None else given[dropped:])
+            self._origin += dropped
+            self.inserted += len(rows)
         return len(rows)
 
     def sample(self, batch_size: int, *, beta: float = 0.4) -> dict[str, Any]:
@@ -171,13 +173,15 @@ class ReplayBuffer:
                 f"indexes from {numbers.min()} to {numbers.max()}, but 0 to {self.inserted - 1} have been stored"
             )
         there = numbers >= self.inserted - len(self)
-        storage.update(self._positions_of(numbers[there]), given[there])
+        with HeldSignals():
+            storage.update(self._positions_of(numbers[there]), given[there])
         return int(there.sum())
 
     def clear(self) -> None:
         """Remove all transitions. Indexes continue from the last one."""
-        self._storage.clear()
-        self._origin = self.inserted
+        with HeldSignals():
+            self._storage.clear()
+            self._origin = self.inserted
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one .npz file without pickles. It replaces an existing file only when it is complete.
@@ -216,16 +220,17 @@ class ReplayBuffer:
         with array_file.ArrayFile(path, FILE) as file:
             pieces = [name for name in file.arrays if name.partition("/")[0] == "rows"]
             count, priorities = self._check(file, pieces)
-            self.clear()
-            self.inserted = self._origin = file.header["inserted"] - count
-            for name in pieces:
-                n = len(rows := file.read(name))
-                self.add_rows(rows, None if priorities is None else priorities[:n])
-                priorities = None if priorities is None else priorities[n:]
-        if isinstance(self._storage, PrioritizedStorage):
-            self._storage.raise_max_priority(file.header.get("max_priority", 0.0))
-        elif file.header["random"] is not None:
-            self._rng.bit_generator.state = file.header["random"]
+            with HeldSignals():  # all of it is restored, or nothing
+                self.clear()
+                self.inserted = self._origin = file.header["inserted"] - count
+                for name in pieces:
+                    n = len(rows := file.read(name))
+                    self.add_rows(rows, None if priorities is None else priorities[:n])
+                    priorities = None if priorities is None else priorities[n:]
+                if isinstance(self._storage, PrioritizedStorage):
+                    self._storage.raise_max_priority(file.header.get("max_priority", 0.0))
+                elif file.header["random"] is not None:
+                    self._rng.bit_generator.state = file.header["random"]
 
     def _check(self, file: array_file.ArrayFile, pieces: list[str]) -> tuple[int, NDArray[np.float32] | None]:
         """Return the number of rows and the priorities to restore; ValueError unless all of the file can be used."""

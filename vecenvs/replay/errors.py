@@ -38,17 +38,19 @@ class ExplorerError(VecEnvError):
 
 
 class ExplorerDied(VecEnvError):
-    """The process of an explorer has died after `max_restarts` replacements.
+    """The process of an explorer has died while it started, or after `max_restarts` replacements.
 
     Attributes:
         index: the index of the explorer.
     """
 
-    def __init__(self, index: int, words: str, max_restarts: int) -> None:
+    def __init__(self, index: int, words: str, max_restarts: int | None) -> None:
+        why, remedy = f"max_restarts={max_restarts} replacements have been made", ", or give a higher max_restarts"
+        if max_restarts is None:
+            why, remedy = "explorers are replaced once all have started", ""
         super().__init__(
-            f"explorer {index} died ({words or 'Ray does not say why'}) and is not replaced: "
-            f"max_restarts={max_restarts} replacements have been made. "
-            "Find out what ends its process, or give a higher max_restarts"
+            f"explorer {index} died ({words or 'Ray does not say why'}) and is not replaced: {why}. "
+            f"Find out what ends its process{remedy}"
         )
         self.index = index
 

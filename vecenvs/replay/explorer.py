@@ -17,6 +17,7 @@ from vecenvs.errors import EnvError, NotSteppingError, VecEnvError
 from vecenvs.replay.recorder import Recorder
 from vecenvs.replay.schema import Array, Rows, Schema
 from vecenvs.vec_env import VecEnv
+from vecenvs.worker.process import HeldSignals
 from vecenvs.wrappers.kept_rows import KeptRows
 from vecenvs.wrappers.vec_rows import is_lost
 
@@ -111,6 +112,7 @@ class Explorer:
         self._ended: list[int] = []  # envs that the explorer has to reset
         self._kept = KeptRows()
         self._fragment_begun = 0.0
+        self._fragment = self.schema.empty(0)  # which `collect` has not returned yet
 
     @property
     def ready(self) -> bool:
@@ -122,9 +124,10 @@ class Explorer:
         """Step the VecEnv once. The first call resets it before."""
         self._reset_ended()
         if self._obs is None:
-            self._obs = self._owned(self.vec.reset(seed=self._seed))
-            self._seed = None
-            self._begin_episodes(np.arange(self.vec.num_envs))
+            first = self.vec.reset(seed=self._seed)
+            with HeldSignals(first_only=True):  # first_only: the policy is called
+                self._obs, self._seed = self._owned(first), None
+                self._begin_episodes(np.arange(self.vec.num_envs))
         again = self._taken is not None  # an exception has ended the last step before its rows came
         if self._taken is None:
             actions = self.policy.act(self._obs)
@@ -202,10 +205,13 @@ class Explorer:
             The fragment: a dict of columns structured as a batch, for `ReplayBuffer.add` or `Inserter.add`. With
             n_step > 1 it may be smaller, because the last n - 1 steps of each env are still incomplete.
         """
-        while True:
+        while not len(self._fragment):
             self.step()
-            if self.ready and len(rows := self.take()):
-                return self.schema.unpack(rows)
+            if self.ready:
+                self._fragment = self.take()
+        batch = self.schema.unpack(self._fragment)
+        self._fragment = self.schema.empty(0)  # last: a signal's handler may raise in any call
+        return batch
 
     def take(self) -> Rows:
         """Return the transitions since the last call as packed rows, ready or not."""

@@ -27,6 +27,7 @@ from vecenvs.replay.explorer import blank_stats
 from vecenvs.replay.explorer_actor import ExplorerActor, ExplorerReport
 from vecenvs.transport.pickling import loads
 from vecenvs.transport.protocol import RemoteFailure
+from vecenvs.worker.process import HeldSignals
 
 PAUSE = 0.5  # seconds between reports of each explorer: the age of stats, the delay of errors
 GRACE = 3.0  # seconds for explorers to close their envs
@@ -201,22 +202,23 @@ class Explorers:
 
     def stop(self) -> None:
         """Close the envs and end the actors, within a bounded time. Later calls do nothing."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-        handles, self._handles = self._handles, []
-        if self._session.pid != os.getpid() or not self._session.alive():
-            return
-        import ray
+        with HeldSignals():  # explorers that are not ended explore on, in a Ray that stays
+            self._stopping.set()
+            if self._thread.ident is not None:
+                self._thread.join()
+            handles, self._handles = self._handles, []
+            if self._session.pid != os.getpid() or not self._session.alive():
+                return
+            import ray
 
-        deadline = time.monotonic() + GRACE
-        closing = [handle.actor.close.remote() for handle in handles if handle.location is not None]
-        if closing:
-            ray.wait(closing, num_returns=len(closing), timeout=GRACE)
-        for handle in handles:
-            ray.kill(handle.actor)
-        for handle in handles:
-            link.end_actor(handle.actor, handle.process, max(deadline, time.monotonic() + 0.5), self._session)
+            deadline = time.monotonic() + GRACE
+            closing = [handle.actor.close.remote() for handle in handles if handle.location is not None]
+            if closing:
+                ray.wait(closing, num_returns=len(closing), timeout=GRACE)
+            for handle in handles:
+                ray.kill(handle.actor)
+            for handle in handles:
+                link.end_actor(handle.actor, handle.process, max(deadline, time.monotonic() + 0.5), self._session)
 
     def _launch(self, index: int, generation: int) -> ExplorerHandle:
         handle = ExplorerHandle(index, generation, self._class.remote(index, generation), self._request)
@@ -230,7 +232,7 @@ class Explorers:
         try:
             made = ray.get(handle.call)
         except ray.exceptions.RayActorError as exc:
-            raise ExplorerDied(handle.index, f"while starting: {shorten(str(exc))}", 0) from None
+            raise ExplorerDied(handle.index, f"while starting: {shorten(str(exc))}", None) from None
         handle.call = None
         return made
 

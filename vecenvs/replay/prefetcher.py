@@ -89,19 +89,20 @@ class Prefetcher:
             self._ask(beta)
             left = CHECK_INTERVAL if deadline is None else min(max(deadline - time.monotonic(), 0.0), CHECK_INTERVAL)
             answered, _ = ray.wait([*self._calls.values()], timeout=left)
-            if not answered:
-                check()
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise SampleTimeout(self._batch_size, timeout or 0.0)
-                continue
-            index = next(index for index, call in self._calls.items() if call == answered[0])
-            generation, answer = server_result(answered[0])
-            rows = self._memory[index, :answer] if isinstance(answer, int) else answer
-            batches = self._schema.batches(rows, self._batch_size) if generation == self._generation else []
-            self._calls.pop(index)
-            self._ask(beta)
-            if batches:
-                return batches
+            if answered:
+                index = next(index for index, call in self._calls.items() if call == answered[0])
+                generation, answer = server_result(answered[0])
+                rows = self._memory[index, :answer] if isinstance(answer, int) else answer
+                fresh = generation >= self._generation  # it is greater after a restore that a Ctrl-C has cut off here
+                batches = self._schema.batches(rows, self._batch_size) if fresh else []
+                self._calls.pop(index)
+                self._ask(beta)
+                if fresh:
+                    self._generation = generation
+                    return batches
+            check()
+            if deadline is not None and time.monotonic() >= deadline:
+                raise SampleTimeout(self._batch_size, timeout or 0.0)
 
     def _ask(self, beta: float) -> None:
         for index in range(CALLS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,9 +24,7 @@ class Recorder:
         self._schema = schema
         self._num_envs = num_envs
         self._explorer = explorer
-        self._steps: list[list[Array]] = []
-        self._masks: list[Mask] = []
-        self._cuts: list[Mask] = []
+        self._steps: list[tuple[list[Array], Mask, Mask]] = []
         self._nsteps = [NStep(schema) for _ in range(num_envs)] if schema.n_step > 1 else []
         self._labels = [column.label for column in schema.columns if column.field not in ("explorer", "discount")]
         self.count = 0  # one-step transitions since the last `take`
@@ -43,9 +42,7 @@ class Recorder:
 
         Rows where `mask` is False are no transitions. An episode ends after each row where `cut` is True.
         """
-        self._steps.append([*obs, *action, *next_obs, *scalars])
-        self._masks.append(mask)
-        self._cuts.append(cut)
+        self._steps.append(([*obs, *action, *next_obs, *scalars], mask, cut))
         self.count += int(np.count_nonzero(mask))
 
     def take(self) -> Rows:
@@ -54,20 +51,23 @@ class Recorder:
             return self._schema.empty(0)
         rows = self._schema.empty(len(self._steps) * self._num_envs)
         fields = self._schema.fields(rows)
-        for label, parts in zip(self._labels, zip(*self._steps, strict=True), strict=True):
+        columns, masks, cuts = zip(*self._steps, strict=True)
+        for label, parts in zip(self._labels, zip(*columns, strict=True), strict=True):
             np.concatenate(parts, out=fields[label], casting="same_kind")
         fields["explorer"][:] = self._explorer
-        masks, cuts = np.stack(self._masks), np.stack(self._cuts)
-        self._steps, self._masks, self._cuts, self.count = [], [], [], 0
-        if not self._nsteps:
-            return rows if masks.all() else rows[masks.ravel()]
-        grid = rows.reshape(len(masks), self._num_envs, -1)
-        found = [self._nstep_rows(env, grid[:, env], masks[:, env], cuts[:, env]) for env in range(self._num_envs)]
-        return np.concatenate(found)
+        mask, cut = np.stack(masks), np.stack(cuts)
+        nsteps = [copy.copy(nstep) for nstep in self._nsteps]
+        if nsteps:
+            grid = rows.reshape(len(mask), self._num_envs, -1).swapaxes(0, 1)
+            rows = np.concatenate([*map(self._nstep_rows, nsteps, grid, mask.T, cut.T)])
+        elif not mask.all():
+            rows = rows[mask.ravel()]
+        self._steps, self._nsteps, self.count = [], nsteps, 0  # last: a signal's handler may raise in any call
+        return rows
 
-    def _nstep_rows(self, env: int, rows: Rows, mask: Mask, cut: Mask) -> Rows:
+    def _nstep_rows(self, nstep: NStep, rows: Rows, mask: Mask, cut: Mask) -> Rows:
         """Return the n-step transitions of one env; a cut on a row that is no transition moves to the one before."""
-        nstep, before = self._nsteps[env], np.cumsum(mask)
+        before = np.cumsum(mask)
         kept, cuts = np.ascontiguousarray(rows[mask]), cut[mask]
         parts = []
         for count in before[cut & ~mask].tolist():

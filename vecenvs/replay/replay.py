@@ -21,9 +21,9 @@ class Replay(ReplayServer):
     """`num_explorers` explorers which fill one buffer, and the batches drawn from it.
 
     Each explorer is a Ray actor with a VecEnv and a policy. It sends fragments of transitions, with at most two
-    unanswered, and gets the newest weights after each. An explorer that dies is replaced. If its env or policy raises,
-    it stops, and the next `sample` or `stats` raises the error. Like RayVecEnv, a Replay uses the Ray that is there,
-    and starts one otherwise.
+    unanswered, and gets the newest weights with the answers. An explorer that dies is replaced. If its env or policy
+    raises, it stops, and the next `sample` or `stats` raises the error. Like RayVecEnv, a Replay uses the Ray that is
+    there, and starts one otherwise.
 
     Args:
         make_vec: `make_vec(explorer)` makes an explorer's VecEnv, in any autoreset mode. Functions may be closures. A
@@ -110,7 +110,7 @@ class Replay(ReplayServer):
             raise
 
     def publish(self, weights: Any) -> int:
-        """Publish weights; explorers get them after their current fragment.
+        """Publish weights; explorers get them with the server's answers, usually one to two fragments later.
 
         Args:
             weights: anything that can be pickled; NumPy arrays are fastest. They may be changed after the call.

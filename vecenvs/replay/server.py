@@ -25,6 +25,7 @@ from vecenvs.replay.prefetcher import Prefetcher
 from vecenvs.replay.server_actor import ServerActor
 from vecenvs.replay.storage import import_cpprb
 from vecenvs.transport.pickling import loads
+from vecenvs.worker.process import HeldSignals
 
 Self = TypeVar("Self", bound="ReplayServer")
 
@@ -278,9 +279,10 @@ class ReplayServer:
         """End the server; its transitions are lost. Later calls do nothing."""
         if self.closed:
             return
-        self.closed = True
-        if self._finalizer.cancel():
-            call_all(self._parts)
+        with HeldSignals():
+            self.closed = True
+            if self._finalizer.cancel():
+                call_all(self._parts)
 
     def __enter__(self: Self) -> Self:
         return self

@@ -4,12 +4,14 @@ Plain data are None, bool, int, float, str, bytes, and lists: a tag, then what t
 leaves are arrays, so a file needs no pickle. What is met a second time is a reference to the first.
 
 Objects keep their identity: those of the other env that stand at the same place get the attributes, so that what refers
-to them (methods, closures, libraries) goes on to. What is no state stays what the other env has: functions, EnvSpecs,
-models of simulators, loggers, windows.
+to them (methods, closures, libraries) goes on to. A global of the env's modules and classes is found by its name
+instead, and what is an item of one (a table's entry) is copied, as other episodes refer to it. What is no state stays
+what the other env has: functions, EnvSpecs, models of simulators, loggers, windows.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import io
@@ -23,11 +25,11 @@ import threading
 import types
 from array import array
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from gymnasium import Env
+from gymnasium import Env, Wrapper
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Space
 
@@ -49,11 +51,20 @@ _KEPT = (VecEnv, EnvSpec, np.dtype, struct.Struct, logging.Logger, pathlib.PureP
 # By module, or by the first letters of their names: not imported here.
 _KEPT_OF = ("moviepy", "torch:device", "vecenvs.wrappers.kept_rows", "vecenvs.wrappers.results_writer",
             "mujoco._structs:MjModel", "mujoco._structs:Mjv")  # fmt: skip
+_FOREIGN = ("builtins", "gymnasium", "vecenvs")  # their globals are no env's
 _PYGAME = ("pygame",)  # what it has in C: windows, clocks, fonts
 
 
 class EncodingError(ValueError):
     """Raised for a value that cannot be taken apart, and for data that do not fit: says where, and why."""
+
+
+class _Global(NamedTuple):
+    """Where a global is: the namespace of a module or class, the name in it, and which of its items, if it is one."""
+
+    space: str
+    name: str
+    item: Any = _MISSING
 
 
 class _Place:
@@ -62,12 +73,36 @@ class _Place:
     def __init__(self, root: Any, action: Any = None) -> None:
         self._root = root
         self._layers = layers(root) if isinstance(root, Env) else [root]
+        self._kinds = tuple(map(type, self._layers))
         self._action = action
         self._path: list[tuple[Any, str]] = []  # objects, and which of their attributes; left as it is by exceptions
 
     def context(self) -> Context:
         """Return what adapters are told."""
         return Context(self._path[-1][0] if self._path else None, self._layers, self._action)
+
+    def where(self, value: Any) -> _Global | None:
+        """Tell which global of the env's modules and classes, or item of one, a value is."""
+        where = _globals_of(self._kinds).get(id(value))
+        found = where is not None and self.found(where) is value and not any(value is layer for layer in self._layers)
+        return where if found else None
+
+    def found(self, where: _Global) -> Any:
+        """Return a global; `_MISSING` if it is not there."""
+        value = _spaces_of(self._kinds).get(where.space, {}).get(where.name, _MISSING)
+        if where.item is _MISSING:
+            return value
+        with contextlib.suppress(LookupError, TypeError):  # it is another one since
+            return value[where.item]
+        return _MISSING
+
+    def _name_in(self, owner: Any, method: Any) -> str:
+        """Return the name by which an object has a method: not that of its function, if this is private, say."""
+        of, members = getattr(method, "__func__", method), (vars(cls).items() for cls in type(owner).__mro__)
+        for name in (method.__name__, *(name for each in members for name, value in each if value is of)):
+            if getattr(owner, name, None) == method:
+                return str(name)
+        raise self.fault(f"a method {method.__name__} that a {qualified(type(owner))} does not have by this name")
 
     def fault(self, why: str) -> EncodingError:
         """Return an error that names the layer and the attribute."""
@@ -83,8 +118,10 @@ class _Place:
 class Encoder(_Place):
     """Takes values apart. What several of them have in common is written once."""
 
-    def __init__(self, root: Any, action: Any = None) -> None:
+    def __init__(self, root: Any, action: Any = None, owners: Collection[int] = ()) -> None:
         super().__init__(root, action)
+        self._owners = owners  # the ids of arrays that are written themselves beside views of them
+        self._viewed: set[int] = set()
         self._seen: dict[int, int] = {}
         self._alive: list[Any] = []  # so that no id is used twice
 
@@ -98,10 +135,16 @@ class Encoder(_Place):
         if kind is tuple:
             return ["t", *map(self.encode, value)]
         encode = self._BY_TYPE.get(kind)
-        if encode is None:
-            return self._encode_immutable(kind, value) or self._encode_object(kind, value)
+        if encode is None and (node := self._encode_immutable(kind, value)):
+            return node
         self._note(value)
-        return encode(self, value)
+        node = self._encode_object(kind, value) if encode is None else encode(self, value)
+        where = self.where(value)
+        return node if where is None or where.item is not _MISSING else ["g", where.space, where.name, node]
+
+    def owners(self) -> Collection[int]:
+        """Return the ids of arrays that have been encoded, as have views of them."""
+        return self._viewed & self._seen.keys()
 
     def _note(self, value: Any) -> None:
         self._seen[id(value)] = len(self._alive)
@@ -119,7 +162,7 @@ class Encoder(_Place):
         if kind is slice or kind is range:
             return [kind.__name__, *map(self.encode, (value.start, value.stop, value.step))]
         if kind in _METHODS and not isinstance(value.__self__, (types.ModuleType, type(None))):
-            return ["m", self.encode(value.__self__), value.__name__]
+            return ["m", self.encode(value.__self__), self._name_in(value.__self__, value)]
         if isinstance(value, _NAMED):
             return ["f", _name_of(value)]
         kept = isinstance(value, _KEPT) or _is_of(kind, _KEPT_OF)
@@ -128,7 +171,6 @@ class Encoder(_Place):
         return ["k"] if kept and value is not self._root else None
 
     def _encode_object(self, kind: Any, value: Any) -> Any:
-        self._note(value)
         name = qualified(kind)
         if isinstance(value, Space):
             return ["S", *(self.encode(vars(part).get("_np_random")) for part in _parts(value))]
@@ -140,7 +182,8 @@ class Encoder(_Place):
                 raise self.fault(f"its adapter raised {type(exc).__name__}: {exc}") from exc
             return ["x", name, self.encode(state)]
         if issubclass(kind, Env) and callable(getattr(kind, "get_state", None)) and hasattr(kind, "set_state"):
-            rng = {each: self.encode(vars(value).get(each)) for each in _RNG}
+            own = _RNG if not isinstance(value, Wrapper) else ()
+            rng = {each: self.encode(vars(value).get(each)) for each in own}
             return ["o", name, rng, self.encode(value.get_state())]
         if not _is_python(kind):
             arguments = _arguments_of(kind, value)
@@ -164,7 +207,13 @@ class Encoder(_Place):
 
     def _array(self, value: Any) -> Any:
         if not value.dtype.hasobject:
-            return ["a", value.copy()]
+            owner = _owner_of(value)
+            if owner is not value and (owner.flags.c_contiguous or owner.flags.f_contiguous):
+                self._viewed.add(id(owner))
+            if owner is value or id(owner) not in self._owners:
+                return ["a", value.copy("K")]
+            at = _address(value) - _address(owner)
+            return ["V", self.encode(owner), np.empty(0, value.dtype), [*value.shape], [*value.strides], at]
         return ["A", self.encode(value.shape), *map(self.encode, value.ravel())]
 
     def _generator(self, value: Any) -> Any:
@@ -209,6 +258,7 @@ class Decoder(_Place):
         self._trusted = trusted
         self._made: list[Any] = []
         self._used: dict[int, Any] = {}  # what has got a state stands for nothing else
+        self._named_here: Any = _MISSING  # the global to which the next value belongs
 
     def decode(self, node: Any, at: Any = _MISSING) -> Any:
         """Return the value of plain data; what stands `at` its place is used for it where that is possible."""
@@ -226,14 +276,30 @@ class Decoder(_Place):
         return value
 
     def _here(self, at: Any, kind: type, new: Callable[[], Any]) -> Any:
-        return self._note(at if type(at) is kind and id(at) not in self._used else new())
+        return self._note(at if self._fits(at, kind) else new())
+
+    def _fits(self, at: Any, kind: type) -> bool:
+        """Tell whether the value that is at the place can take the state: others refer to globals and their items."""
+        if type(at) is not kind or id(at) in self._used:
+            return False
+        return at is self._named_here or self.where(at) is None
+
+    def _global(self, at: Any, space: str, name: str, node: Any) -> Any:
+        found = self.found(_Global(space, name))
+        self._named_here = at if found is _MISSING else found
+        return self.decode(node, self._named_here)
 
     def _later(self, make: Callable[[], Any]) -> Any:
         """Return, with its number, what can be made only when its parts are."""
         number = len(self._made)
-        self._made.append(None)
+        self._made.append(_MISSING)
         self._made[number] = value = make()
         return value
+
+    def _again(self, _: Any, number: int) -> Any:
+        if self._made[number] is _MISSING:
+            raise self.fault("it refers to what has to be made after it, as a frozenset's item to that frozenset")
+        return self._made[number]
 
     def _items(self, nodes: Iterable[Any], now: Any = ()) -> list[Any]:
         now, found = list(now), list[Any]()
@@ -296,7 +362,7 @@ class Decoder(_Place):
         return found
 
     def _method(self, at: Any, owner: Any, name: str) -> Any:
-        if not (self._trusted or getattr(at, "__name__", None) == name):
+        if not (self._trusted or (type(at) in _METHODS and self._name_in(at.__self__, at) == name)):
             raise self.fault(f"it was the method {name}, which the new env does not have there")
         return getattr(self.decode(owner, getattr(at, "__self__", _MISSING)), name)
 
@@ -325,9 +391,22 @@ class Decoder(_Place):
 
     def _array(self, at: Any, given: Any) -> Any:
         fits = type(at) is np.ndarray and (at.dtype, at.shape) == (given.dtype, given.shape) and at.flags.writeable
-        value = self._here(at if fits else None, np.ndarray, given.copy)
+        fits = fits and _owner_of(at).size <= at.size  # else it is a part of a table
+        value = self._here(at if fits else None, np.ndarray, lambda: given.copy("K"))
         value[...] = given
         return value
+
+    def _part(self, at: Any, owner: Any, kind: Any, shape: list[int], strides: list[int], place: int) -> Any:
+        """Return a view of an array. NumPy checks that it lies within."""
+
+        def make() -> Any:
+            whole = self.decode(owner, _owner_of(at) if type(at) is np.ndarray else _MISSING)
+            memory = whole if whole.flags.c_contiguous else whole.T
+            value = np.ndarray(shape, kind.dtype, memory, place, strides)
+            same = type(at) is np.ndarray and (at.dtype, at.shape) == (value.dtype, value.shape)
+            return at if same and (_address(at), at.strides) == (_address(value), value.strides) else value
+
+        return self._later(make)
 
     def _view(self, at: Any, node: Any) -> Any:
         self._note(at)
@@ -348,7 +427,7 @@ class Decoder(_Place):
             raise self.fault(f"a random generator by {state['bit_generator']!r}")
         now: Any = getattr(getattr(at, "bit_generator", None), "seed_seq", None)
         same = type(at) is np.random.Generator and type(at.bit_generator).__name__ == state["bit_generator"]
-        if not (same and _spawn_of(now) == spawn) or id(at) in self._used:
+        if not (same and _spawn_of(now) == spawn and self._fits(at, np.random.Generator)):
             seeds = None if spawn is None else np.random.SeedSequence(**spawn)
             at = np.random.Generator(getattr(np.random, state["bit_generator"])(seeds))
         at.bit_generator.state = state
@@ -401,7 +480,9 @@ class Decoder(_Place):
         return self._later(make)
 
     _BY_TAG: ClassVar[dict[str, Callable[..., Any]]] = {
-        "=": lambda self, _, number: self._made[number],
+        "=": _again,
+        "g": _global,
+        "V": _part,
         "k": lambda _, at: at,
         "t": lambda self, at, *nodes: tuple(self._items(nodes, at if isinstance(at, tuple) else ())),
         "s": lambda _, __, given: given[()],
@@ -485,6 +566,50 @@ def _parts(space: Any) -> list[Any]:
     inner = getattr(space, "spaces", ())
     parts = [*(inner.values() if isinstance(inner, dict) else inner), *(getattr(space, each, None) for each in _INNER)]
     return [space, *(part for each in parts if each is not None for part in _parts(each))]
+
+
+@functools.lru_cache(maxsize=256)
+def _spaces_of(kinds: tuple[type, ...]) -> dict[str, Mapping[str, Any]]:
+    """Return the namespaces of an env's classes and their modules, by their names."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for cls in (cls for kind in kinds for cls in kind.__mro__):
+        module = qualified(cls).partition(":")[0]
+        if module.partition(".")[0] not in _FOREIGN:
+            found[qualified(cls)] = vars(cls)
+            if module in sys.modules:
+                found[module] = vars(sys.modules[module])
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _globals_of(kinds: tuple[type, ...]) -> dict[int, _Global]:
+    """Return where values are that are global, or items of such, by their ids. Those of later may be missing."""
+    items, found = dict[int, _Global](), dict[int, _Global]()
+    for space, names in _spaces_of(kinds).items():
+        for name, value in list(names.items()):
+            found[id(value)] = _Global(space, name)
+            items.update(
+                (id(each), _Global(space, name, key)) for key, each in _items_of(value) if type(each) not in PLAIN
+            )
+    return items | found
+
+
+def _items_of(value: Any) -> Iterable[tuple[Any, Any]]:
+    if type(value) is dict:
+        return list(value.items())
+    return enumerate(value) if type(value) in (list, tuple) else ()
+
+
+def _owner_of(array: Any) -> Any:
+    """Return the array that has the memory of this one: itself, or the one that it is a view of."""
+    while type(array.base) is np.ndarray:
+        array = array.base
+    return array
+
+
+def _address(array: Any) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _name_of(value: Any) -> str:

@@ -83,7 +83,10 @@ def text_of(space: Any) -> str:
 def captured(env: Any, action: Any) -> Any:
     """Return the state of an env and its wrappers as plain data. EncodingError says what prevents that."""
     try:
-        return Encoder(env, action).encode(env)
+        encoder = Encoder(env, action)
+        data = encoder.encode(env)
+        owners = encoder.owners()
+        return Encoder(env, action, owners).encode(env) if owners else data
     except EncodingError:
         raise
     except Exception as exc:  # of its own get_state, or of too deep a structure

@@ -23,7 +23,8 @@ class Packer:
         if type(node) is dict:
             return {key: self.packed(each) for key, each in node.items()}
         if isinstance(node, np.ndarray):
-            return {"@": _text_of(node.dtype), "shape": node.shape, "at": self._put(node.tobytes())}
+            place = {"order": "F" if node.flags.fnc else "C", "at": self._put(node.tobytes("A"))}
+            return {"@": _text_of(node.dtype), "shape": node.shape, **place}
         return {"@": "", "size": len(node), "at": self._put(node)} if type(node) is bytes else node
 
     def _put(self, data: bytes) -> int:
@@ -43,7 +44,8 @@ def unpacked(node: Any, data: bytes) -> Any:
     if not node["@"]:
         return data[node["at"] : node["at"] + node["size"]]
     dtype, shape = _dtype_of(node["@"]), tuple(node["shape"])
-    return np.frombuffer(data, dtype, int(np.prod(shape, dtype=np.int64)), node["at"]).reshape(shape).copy()
+    flat = np.frombuffer(data, dtype, int(np.prod(shape, dtype=np.int64)), node["at"])
+    return flat.reshape(shape, order=node["order"]).copy("K")
 
 
 def _text_of(dtype: np.dtype[Any]) -> str:

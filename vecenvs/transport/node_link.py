@@ -108,12 +108,20 @@ class NodeLink:
             raise BrokenPipeError("the other end has closed the connection")
         self._outbox.append(entry)
 
-    def flush(self) -> None:
-        """Send the gathered commands as one message. After an exception in here they may be sent twice."""
+    def flush(self) -> bool:
+        """Send the gathered commands as one message. After an exception in here they may be sent twice.
+
+        Returns:
+            Whether something of what was to be sent is left.
+        """
+        connection = self._connection
         if self._outbox:
-            if not self._connection.closed:
-                self._connection.put(self._commands.pack(self._outbox))
+            if not connection.closed:
+                connection.put(self._commands.pack(self._outbox))
             self._outbox = []
+        elif not connection.closed:
+            connection.flush()
+        return not connection.closed and connection.has_unsent
 
     def receive(self, timeout: float | None, inbox: deque[Message]) -> None:
         """Put what has arrived into the inboxes. Wait up to `timeout` seconds for something in this one."""

@@ -120,8 +120,7 @@ class RemoteTransport(SharedTransport):
     def send_rest(self) -> bool:
         if self._member is None:
             return super().send_rest()
-        self._member.link.flush()
-        return False
+        return self._member.link.flush()
 
     def get(self, timeout: float | None) -> Message | None:
         if self._member is None:

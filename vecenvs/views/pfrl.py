@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from vecenvs._native.twin import unrounded
 from vecenvs.arguments import check_choice, check_vec_env
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import ClosedError, EnvError, ResetNeededError
 from vecenvs.vec_env import StepReturn, VecEnv
-from vecenvs.wrappers.vec_rows import unrounded
 
 TIME_LIMITS = ("done", "needs_reset")
 MODES = ("same_step", "disabled")
@@ -42,7 +42,7 @@ def as_pfrl(vec: VecEnv, *, time_limit: str = "done") -> PfrlView:
 
     Raises:
         TypeError: `vec` is not a VecEnv.
-        ValueError: `vec` has another autoreset mode, or `time_limit` is unknown.
+        ValueError: `vec` has another autoreset mode or copy=False, or `time_limit` is unknown.
     """
     register()
     return PfrlView(vec, time_limit=time_limit)
@@ -64,6 +64,8 @@ class PfrlView:
                 f"pfrl resets its envs between steps, but this VecEnv has autoreset={vec.autoreset!r}: "
                 f"make it with autoreset={' or '.join(map(repr, MODES))}"
             )
+        if not vec.copy:
+            raise ValueError("pfrl keeps the last step's observations: make the VecEnv with copy=True")
         check_choice("time_limit", time_limit, TIME_LIMITS)
         self.vec = vec
         self.num_envs = vec.num_envs

@@ -13,12 +13,12 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
+from vecenvs._native.twin import unrounded
 from vecenvs.arguments import check_vec_env, parse_indices
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import EnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.views.gymnasium.vector_infos import without_vec_env_keys
-from vecenvs.wrappers.vec_rows import unrounded
 
 Array = NDArray[Any]
 Ids = int | Sequence[int] | Array | None

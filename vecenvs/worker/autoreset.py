@@ -236,7 +236,9 @@ class Autoreset:
                 raise
             except ENV_ERRORS as exc:
                 errors.happened(local, "reset", exc)
-            if errors.pause(local) > 1:
+            tries = errors.pause(local)
+            check_time()
+            if tries > 1:
                 given = self._change_seed(local, given, errors)
 
     def begin_wanted(self, local: int, wanted: Callable[[], bool]) -> Any:
@@ -283,7 +285,8 @@ class Autoreset:
         if given is not None and isinstance(state := given.get("options"), EnvState):
             return self.states.write(local, state)
         arguments, stream = self._arguments(local, given)
-        return self._begin_episode(local, self._envs[local].reset(**arguments), arguments, stream)
+        first = self._envs[local].reset(**copy_containers(arguments))  # they are logged as they were given
+        return self._begin_episode(local, first, arguments, stream)
 
     def _arguments(self, local: int, given: dict[str, Any] | None) -> tuple[dict[str, Any], SeedStream | None]:
         """Return the arguments of a reset that begins, and the stream of the seeds of which it has one."""

@@ -59,8 +59,12 @@ def result_of(
     try:
         if function is take_state:
             return returned()
-        env_shard.note_call(local, function, args)
-        result = returned()
+        succeeded = False
+        try:
+            result = returned()
+            succeeded = True
+        finally:
+            env_shard.note_call(local, function, args, succeeded=succeeded)
         env_shard.renew(local, begun=counts_as_reset(function, args))
         return result if remote else copy_containers(result)
     except ENV_ERRORS as exc:

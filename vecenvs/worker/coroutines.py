@@ -79,6 +79,7 @@ class TaskAutoreset(Autoreset):
                 errors.happened(local, "reset", exc)
             tries, seconds = errors.next_try(local)
             await asyncio.sleep(seconds)
+            check_time()
             if tries > 1:
                 given = self._change_seed(local, given, errors)
 

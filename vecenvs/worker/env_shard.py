@@ -353,10 +353,10 @@ class EnvShard:
         """Return where these envs are once a function is run on them: others may have taken their places by then."""
         return [(self.envs, local) for local in some]
 
-    def note_call(self, local: int, function: Any, args: tuple[Any, ...] = ()) -> None:
+    def note_call(self, local: int, function: Any, args: tuple[Any, ...] = (), *, succeeded: bool = True) -> None:
         """Take note that a function was called on the env."""
-        self._states.note_call(local, function, args)
-        if self.spares is not None:
+        self._states.note_call(local, function, args, succeeded=succeeded)
+        if self.spares is not None and succeeded:
             self.spares.note_call(local, function, args)
 
     def owned(self) -> dict[int, Any]:

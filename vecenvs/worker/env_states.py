@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vecenvs.batch.batch_columns import FIRST, BatchColumns
 from vecenvs.batch.values import copy_containers
-from vecenvs.env_calls import READS, SETTERS, layers, name_for
+from vecenvs.env_calls import READS, SETTERS, get_attr, has_attr, layers, name_for
 from vecenvs.errors import StateError
 from vecenvs.state.encoding import Decoder, Encoder, EncodingError
 from vecenvs.state.env_state import EnvState, captured, kind_of, restore
 from vecenvs.transport.reset_arguments import SeedStream
 from vecenvs.worker.env_errors import ERROR, Remake
+from vecenvs.worker.outcomes import check_time
 from vecenvs.worker.rules import Rules
 
 if TYPE_CHECKING:
@@ -30,11 +31,15 @@ def take_state(env: Any, verify: bool) -> EnvState:
 
 
 class Log(NamedTuple):
-    """What an episode can be replayed from: the arguments of its reset, the actions since, calls that may change it."""
+    """What an episode can be replayed from: the arguments of its reset, the actions since, calls that may change it.
+
+    And the attributes that had been set before: what sets them, and what that is given.
+    """
 
     arguments: dict[str, Any]
     actions: list[Any]
     calls: list[str]
+    before: list[list[Any]]
 
 
 class EnvStates:
@@ -82,7 +87,13 @@ class EnvStates:
             self._logged[classes] = _data_of(self._envs[local], None) is None
         self._logs.pop(local, None)
         if self._logged[classes]:
-            self._logs[local] = Log(arguments, [], [])
+            env = self._envs[local]
+            before = [
+                [by, name, copy_containers(get_attr(env, name)), *rest]
+                for name, (by, *rest) in self._set[local].items()
+                if has_attr(env, name)
+            ]
+            self._logs[local] = Log(arguments, [], [], before)
 
     def around(self, local: int, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return what an env is stepped by: its `step`, with what has to be done beside it."""
@@ -90,9 +101,9 @@ class EnvStates:
             step = partial(_logged_step, self._logs[local].actions, step)
         return partial(self._step_beside, local, step) if local in self.twins else step
 
-    def note_call(self, local: int, function: Any, args: tuple[Any, ...]) -> None:
+    def note_call(self, local: int, function: Any, args: tuple[Any, ...], *, succeeded: bool) -> None:
         """Take note that a function was called on an env."""
-        if args and function in SETTERS.values():
+        if succeeded and args and function in SETTERS.values():
             self._set[local][str(args[0])] = [name_for(function), *args[2:]]
         if local in self._logs and function not in READS:
             self._logs[local].calls.append(name_for(function))
@@ -135,11 +146,16 @@ class EnvStates:
             if log.calls:
                 told = f"nor can its episode be replayed, in which {log.calls[0]} was called: wait for the next one"
                 raise StateError(slot, f"env {slot}: {exc}; {told}") from exc
-        return Encoder(None).encode([log.arguments, log.actions]), "replay"
+        try:
+            return Encoder(None).encode([log.arguments, log.actions, log.before]), "replay"
+        except EncodingError as exc:
+            told = "the options, actions or attributes of its episode, from which it is replayed"
+            raise StateError(slot, f"env {slot}: {told}: {exc}") from exc
 
     def write(self, local: int, state: EnvState) -> Any:
         """Put an env into a state, with all that concerns its next reset. Return its last observation."""
         slot, autoreset = self._first + local, self._autoreset
+        check_time()
         try:
             state.check(self._kind(local))
             episode = Decoder(None, trusted=state.trusted).decode(state.episode)
@@ -149,6 +165,7 @@ class EnvStates:
             info = Decoder(None, trusted=state.trusted).decode(state.info)
         except EncodingError as exc:
             raise StateError(slot, f"env {slot}: {exc}") from exc
+        check_time()
         self._last[local] = episode["action"]
         if autoreset.seeds is not None and state.stream is not None:
             autoreset.seeds.put(local, SeedStream(*state.stream))
@@ -168,15 +185,18 @@ class EnvStates:
         if state.way == "state":
             restore(env, state.data, trusted=state.trusted)
             return
-        arguments, actions = Decoder(None, trusted=state.trusted).decode(state.data)
+        arguments, actions, before = Decoder(None, trusted=state.trusted).decode(state.data)
+        for by, *given in before:
+            SETTERS[by](env, *copy_containers(given))
         last = self._autoreset.replay(env, copy.deepcopy(arguments), actions)
         if not _same(self._batch.observations.layout.copied(last), obs):
             raise EncodingError(
                 f"{type(layers(env)[-1]).__name__} is not deterministic: its episode, replayed with the same seed and "
                 f"{len(actions)} actions, has come to another observation"
             )
+        check_time()
         if env is self._envs[local]:
-            self._logs[local] = Log(arguments, actions, [])
+            self._logs[local] = Log(arguments, actions, [], before)
 
     # Envs beside the originals
 

@@ -40,7 +40,7 @@ def split_infos(infos: Columns, ended: NDArray[np.int64], n: int, *, as_gymnasiu
     resets, kept = select_rows(others, over), select_rows(others, ~over)
     if last is not None and not isinstance(last.values, dict):  # Gymnasium's form before 1.0: a dict for each env
         last = InfoColumn(ended, columns_of_dicts([last.value(row) for row in ended.tolist()], ended))
-    kept = merge_disjoint(kept, {**(last.values if last is not None else {}), **statistics})
+    kept = merge_disjoint(kept, {**(select_rows(last.values, over) if last is not None else {}), **statistics})
     return SplitInfos(kept, resets, _items(finals, ended))
 
 

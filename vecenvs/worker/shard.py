@@ -74,7 +74,7 @@ class Shard(Protocol):
     def state_of(self, local: int, verify: bool) -> Any:
         """Return the state of an env; StateError if there is none."""
 
-    def note_call(self, local: int, function: Any, args: tuple[Any, ...] = ()) -> None:
+    def note_call(self, local: int, function: Any, args: tuple[Any, ...] = (), *, succeeded: bool = True) -> None:
         """Take note that a function was called on the env."""
 
     def close_spares(self, grace: float) -> None:

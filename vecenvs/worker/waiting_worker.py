@@ -160,6 +160,8 @@ class WaitingWorker(Worker):
     def _goes_on(self, local: int, doing: str, exc: BaseException, work: Callable[[], Any], take: Take) -> bool:
         """After a step that was too late end the env's episode and begin the next one; repeat a reset; if wanted."""
         errors = self.env_shard.errors
+        if self._closed:
+            return False
         if errors is None:
             if self._late >= self._restarts:
                 return False
@@ -189,6 +191,8 @@ class WaitingWorker(Worker):
 
         def work_on_new() -> Any:
             envs = self.env_shard.envs
+            if self._closed:
+                raise VecEnvError(f"env {self._first + local} is not made anew: the VecEnv is closed")
             if self._runner.hanging > self._most_hanging:
                 self._leave_hanging()
                 here = "" if self._remote else "; this one is the calling process"

@@ -34,7 +34,7 @@ class EpisodicLife(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.Re
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ObsType, dict[str, Any]]:
-        if self._game_over or seed is not None or options is not None:
+        if self._game_over or seed is not None or options:
             first = self.env.reset(seed=seed, options=options)
         else:
             obs, _, terminated, truncated, info = self.env.step(_NOOP)  # type: ignore[arg-type]
@@ -109,7 +109,8 @@ class StochasticFrameSkip(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.u
 
     def step(self, action: ActType) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
         sticks = self._last_action is not None and self.np_random.random() < self._stickprob
-        first, self._last_action = (self._last_action if sticks else action), action
+        first = self._last_action if sticks else action
+        self._last_action = action if self._n > 1 else first  # the one that the env was given last
         obs, reward, terminated, truncated, info = self.env.step(first)
         total = float(reward)
         for _ in range(self._n - 1):

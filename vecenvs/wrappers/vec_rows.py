@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vecenvs._native.twin import as_float32
+from vecenvs._native.twin import unrounded
 from vecenvs.arguments import parse_indices
 from vecenvs.batch.lazy_infos import LazyInfos
 from vecenvs.errors import EnvError, VecEnvError
@@ -148,11 +148,6 @@ class VecRowsWrapper(VecBatchWrapper):
         if call == "step":
             exact = unrounded(self.venv.rewards64[batch.indices], batch.rewards)
         self._on_rows(batch, exact, lock_step)
-
-
-def unrounded(before: NDArray[np.float64], rewards: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return rewards as they were `before` rounding, but for those that a wrapper has changed since."""
-    return np.where(as_float32(before) == rewards, before, rewards)
 
 
 def dict_space(subspaces: Mapping[str, spaces.Space[Any]]) -> spaces.Dict:

@@ -1,16 +1,18 @@
 """Hosted processes at their end: overdue.py FOLDER.
 
 One has ended by itself, and is noticed only when it is overdue to be ended by force. What its env had started ends,
-too. Another one hangs: it is told to end before it is killed. Needs no MPI.
+too. Another one hangs: it is told to end before it is killed. Their descriptors are beyond those that select() knows.
+Needs no MPI.
 """
 
 import contextlib
 import os
-import select
+import resource
 import signal
 import subprocess
 import sys
 import time
+from multiprocessing.connection import wait
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,11 +56,14 @@ def isend(message, dest, tag):
 
 
 if __name__ == "__main__":
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    low = [os.dup(0) for _ in range(1024)]
     start_server()
     mpi = SimpleNamespace(Status=lambda: None, BYTE=None)
     server = RankServer(mpi, SimpleNamespace(Get_rank=lambda: 1, Isend=isend), node=0)
     hosted = server._hosted[7] = launched(7, simulate_and_die)
-    select.select([hosted.sentinel], [], [])
+    wait([hosted.sentinel])
     hosted.stop(0.0)
     server._poll_processes(0.0)
     simulator, end = int(told.read_text()), time.monotonic() + 10

@@ -74,17 +74,12 @@ FAULTS = [
     Fault("plots/curves.py", "path.is_file() or get_monitor_files(path)", "path.is_file()", "tests/test_plot.py"),
     # replay
     Fault("replay/buffer.py", "if count > self.capacity:", "if count >= self.capacity:", REPLAY),
-    Fault(
-        "replay/explorer.py",
-        "if self.ready and len(rows := self.take()):",
-        "if self.ready and len(rows := self.take()) >= 0:",
-        REPLAY,
-    ),
+    Fault("replay/explorer.py", "while not len(self._fragment):", "if not len(self._fragment):", REPLAY),
     Fault("replay/explorers.py", "        self.location = location\n", "", SERVER),
     Fault(
         "replay/recorder.py",
-        "self._steps, self._masks, self._cuts, self.count = [], [], [], 0",
-        "self._steps, self._masks, self._cuts = [], [], []",
+        "self._steps, self._nsteps, self.count = [], nsteps, 0",
+        "self._steps, self._nsteps = [], nsteps",
         REPLAY,
     ),
     Fault(

@@ -135,23 +135,25 @@ class RankServer:
     def _poll_processes(self, rest: float) -> bool:
         """Sleep until a hosted process sends something or ends, at most `rest` seconds; tell rank 0 of that."""
         hosted = list(self._hosted.values())
+        poll = select.poll()  # select() knows no descriptor beyond 1023
         for each in hosted:
             each.enforce()
-        readers = {each.relay.fileno(): each for each in hosted if not each.relay.closed}
-        sentinels = {each.sentinel: each for each in hosted}
-        writers = {each.relay.fileno(): each for each in hosted if each.relay.has_unsent and not each.relay.closed}
+            poll.register(each.sentinel, select.POLLIN)
+            if not each.relay.closed:
+                poll.register(each.relay.fileno(), select.POLLIN | (select.POLLOUT if each.relay.has_unsent else 0))
         if self._comm.has_unsent:
             rest = min(rest, _UNSENT_REST)
-        ready, writable, _ = select.select([*readers, *sentinels], list(writers), [], rest)
-        for fd in writable:
-            writers[fd].relay.flush()
-        for fd in ready:
-            if fd in readers:
-                self._pass_on(readers[fd])
-        for fd in ready:
-            if fd in sentinels:
-                self._note_exit(sentinels[fd])
-        return bool(ready or writable)
+        events = dict(poll.poll(1e3 * rest))
+        relays = [(each, events.get(each.relay.fileno(), 0)) for each in hosted if not each.relay.closed]
+        for each, found in relays:
+            if found & select.POLLOUT:
+                each.relay.flush()
+            if found & ~select.POLLOUT:
+                self._pass_on(each)
+        for each in hosted:
+            if each.sentinel in events:
+                self._note_exit(each)
+        return bool(events)
 
     def _pass_on(self, hosted: HostedProcess) -> None:
         for data in hosted.relay.take():

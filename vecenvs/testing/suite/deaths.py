@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from vecenvs.errors import AlreadySteppingError, NotSteppingError, WorkerDied
+from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout, WorkerDied
 from vecenvs.testing.envs import CountingEnv, DyingEnv, GatedEnv
 from vecenvs.testing.envs.counting import pid_of
 from vecenvs.testing.envs.ill import EXIT_CODE
@@ -134,6 +134,22 @@ class DeathConformance(Conformance):
         assert sorted(vec.recv(2).indices.tolist()) == [2, 3]
         with pytest.raises(NotSteppingError):
             vec.recv()
+
+    @PROMPT
+    def test_rows_of_the_others_by_their_indices(self, make: Make, tmp_path: Path) -> None:
+        """Also of an env that is still at the step in which another's worker has died."""
+        gate = tmp_path / "gate"
+        fns = dying_fns(at=1)
+        fns[2] = functools.partial(GatedEnv, 2, gate)
+        vec = make(fns)
+        vec.reset()
+        with pytest.raises(WorkerDied):
+            vec.step([0] * 4)
+        with pytest.raises(StepTimeout):
+            vec.recv(indices=[2], timeout=0.01)
+        gate.touch()
+        assert vec.recv(indices=[2]).obs.tolist() == [[2, 1, 1]]
+        assert vec.recv(indices=[3]).obs.tolist() == [[3, 1, 1]]
 
     @PROMPT
     def test_beside_others_that_always_have_something(self, make: Make) -> None:

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from vecenvs.agents.flat import FlatVecEnv
 from vecenvs.batch.info_arrays import info_array
 from vecenvs.batch.info_batches import Columns, info_of, select_rows
-from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.batch.lazy_infos import LazyInfos, LazyResetInfos
-from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
 
 VEC_ENV_KEYS = frozenset({"TimeLimit.truncated", "terminal_observation", "episode_start"})
@@ -118,14 +116,3 @@ def _arrays(columns: Columns, n: int, put: Callable[[dict[str, Any], int], None]
             for i in range(n) if column.rows is None else column.rows.tolist():
                 put({name: column.value(i)}, i)
     return found
-
-
-def check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: Sequence[dict[str, Any]]) -> None:
-    """Refuse dones that only a wrapper has changed; add the missing key to infos that a wrapper has made."""
-    if not np.array_equal(dones, ended):
-        raise VecEnvError(
-            "a wrapper changes dones, which Gymnasium does not have: define the properties terminated and truncated "
-            "in the wrapper"
-        )
-    for info in infos.materialized.values() if isinstance(infos, LazyInfos) else infos:
-        info.setdefault(TRUNCATED_KEY, False)

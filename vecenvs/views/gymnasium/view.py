@@ -17,17 +17,18 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from vecenvs._native.twin import unrounded
 from vecenvs.agents.flat import FlatVecEnv
 from vecenvs.arguments import check_vec_env, parse_timeout
 from vecenvs.batch.actions import whole_numbers
+from vecenvs.batch.lazy_infos import check_wrapped
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.views.gymnasium.batches import BatchConverter, observation_batch_space
 from vecenvs.views.gymnasium.calls import GymnasiumCalls
 from vecenvs.views.gymnasium.errors import raise_as_gymnasium
 from vecenvs.views.gymnasium.resets import Reset, parse_reset
-from vecenvs.views.gymnasium.vector_infos import VectorInfos, check_wrapped
-from vecenvs.wrappers.vec_rows import unrounded
+from vecenvs.views.gymnasium.vector_infos import VectorInfos
 
 AUTORESET_MODES = {
     "next_step": AutoresetMode.NEXT_STEP,

@@ -63,9 +63,8 @@ class BatchedHost:
         self.autoreset = mode_of(env) or autoreset or "same_step"
         self.takes_masks = self.autoreset == "disabled"
         self.begun = False
-        self._tensor: Callable[[Any], Any] | None = (
-            None  # makes what the env's own rows are of actions: tensors of torch
-        )
+        # Makes what the env's own rows are of actions: tensors of torch.
+        self._tensor: Callable[[Any], Any] | None = None
 
     # Stepping
 

@@ -109,10 +109,13 @@ class BatchedShard:
         body = self._body
         if isinstance(body, BaseException):
             body, self._parts = self._fail_all("step", body), None
+        self._write_parts()
+        return self._with_forms(self._writer.with_objects(body))
+
+    def _write_parts(self) -> None:
         if self._parts is not None:
             self._writer.write(self._parts)
             self._parts = None
-        return self._with_forms(self._writer.with_objects(body))
 
     def _with_forms(self, body: RowsBody | None) -> RowsBody | None:
         """Add new forms of infos, if there are any, to the body of an answer."""
@@ -177,8 +180,7 @@ class BatchedShard:
         if self._host.autoreset == "same_step":
             return self._writer.split_final(ended, infos, as_gymnasium=self._host.keeps_finals)
         self._writer.keep_final_rows(obs, ended, infos)
-        self._writer.write(obs)
-        self._parts = None
+        self._write_parts()
         resets = self._reset(self._mask_of(ended))
         self._fresh = resets if self._lost else {}
         return infos, resets
@@ -244,6 +246,7 @@ class BatchedShard:
         if (self._refused[local] and not ended) or local in self._lost or self._begun_next[local]:
             raise StateError(slot, f"env {slot} is in no episode to go on with: reset([{slot}]) it first")
         waits = self._mode == "next_step" and local in self._ended
+        self._write_parts()
         return self._states.read(self._host, local, ENDED if ended or waits else STEPPING)
 
     def _put(self, states: dict[int, EnvState]) -> Columns:
@@ -257,7 +260,7 @@ class BatchedShard:
             self._refused[ended], self._why, self._needs_check = True, ENDED, True
         return infos
 
-    def note_call(self, local: int, function: Any, args: tuple[Any, ...] = ()) -> None:
+    def note_call(self, local: int, function: Any, args: tuple[Any, ...] = (), *, succeeded: bool = True) -> None:
         """Do nothing: no episode of it is replayed."""
 
     def close_spares(self, grace: float) -> None:
@@ -274,9 +277,11 @@ class BatchedShard:
         mask = self._mask_of(np.array(some))
         each: dict[int, Any] = {local: given.of(self.first + local)[1] for local in some if given.each_options}
         states = {local: state for local, state in each.items() if isinstance(state, EnvState)}  # all or none
-        if not (mask.all() or self._host.takes_masks or states):
+        others_wait = (self._begun_next & ~mask).any() or not mask[[*self._lost]].all()  # for a reset, which is of all
+        if not (mask.all() or self._host.takes_masks or (states and not others_wait)):
             return RowsBody(self._failures.reset_together(some, self._host.env))
         try:
+            self._write_parts()  # over which the new rows go
             infos = self._put(states) if states else self._reset(mask, given)
             left = self._attributes.store(self._attributes.read(), mask)
             first = {**infos, **self._attributes.store_first(mask)}

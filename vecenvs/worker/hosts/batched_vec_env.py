@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs._native.twin import unrounded
 from vecenvs.arguments import check_vec_env
 from vecenvs.batch.info_arrays import columns_of_dicts
 from vecenvs.batch.info_batches import Columns, merge_disjoint
 from vecenvs.batch.infos import TRUNCATED_KEY
+from vecenvs.batch.lazy_infos import check_wrapped
 from vecenvs.errors import EnvError, NotSteppingError
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.final_infos import columns_of_list
@@ -34,13 +36,15 @@ class VecEnvHost(BatchedHost):
 
     def step(self, actions: Any) -> Step:
         self._torn = True
-        obs, _, dones, infos = self.env.step(actions)
+        obs, rewards, dones, infos = self.env.step(actions)
+        terminated, truncated = self.env.terminated, self.env.truncated
+        check_wrapped(dones, terminated | truncated, infos)
         same_step = self.autoreset == "same_step"
         columns = columns_of_list([_own(info) for info in infos], dones, same_step=same_step)
         if same_step:
             columns = merge_disjoint(columns, self._reset_infos(np.flatnonzero(dones)))
         self._torn = False
-        return obs, self.env.rewards64, self.env.terminated, self.env.truncated, columns
+        return obs, unrounded(self.env.rewards64, rewards), terminated, truncated, columns
 
     def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:
         slots = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
@@ -49,7 +53,7 @@ class VecEnvHost(BatchedHost):
         self._torn = True
         given: Any = [seeds[slot] for slot in slots]
         obs = self.env.reset(slots, seed=given if any(seed is not None for seed in given) else None, options=options)
-        self._torn = False
+        self._torn, self.begun = False, True
         if mask is not None:
             obs = spread_rows(obs, mask)
         return obs, self._reset_infos(np.array(slots))

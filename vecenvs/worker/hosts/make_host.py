@@ -44,6 +44,11 @@ def make_host(env: Any, num_envs: int, first: int, autoreset: str | None = None)
     if autoreset is not None and declared not in (None, autoreset):
         raise VecEnvError(f"Batched says autoreset={autoreset!r}, but its function gave a {kind} of {declared!r}")
     if isinstance(env, VecEnv):
+        if hasattr(env.unwrapped, "multi"):
+            raise VecEnvError(
+                f"the function in Batched gave a {kind} of agents' rows, some of which are no transitions: give the "
+                "functions of the envs to make_multi_agent, without Batched, and take flat() of that"
+            )
         return VecEnvHost(env, num_envs)
     if is_envpool(env):
         return EnvPoolHost(env, num_envs, first)

@@ -71,8 +71,7 @@ class NextResets:
             held = self._held.get(env, {})
             seeds[env] = held.get("seed") if seed is None else seed
             options = held.get("options") if options is None else options
-            same = (rows for other, rows in groups if other is options or data_equivalence(other, options))
-            rows = next(same, None)
+            rows = next((rows for other, rows in groups if _equal(other, options)), None)
             if rows is None:
                 groups.append((options, rows := np.zeros(len(mask), bool)))
             rows[env] = True
@@ -82,6 +81,13 @@ class NextResets:
         """Forget what a reset of these envs has used."""
         if self._held:
             self._held = {env: held for env, held in self._held.items() if not mask[env]}
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return one is other or data_equivalence(one, other, exact=True)
+    except Exception:  # whatever a foreign class raises, as torch's tensors do
+        return False
 
 
 def _copied(options: dict[str, Any] | None) -> dict[str, Any] | None:
