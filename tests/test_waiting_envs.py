@@ -184,6 +184,47 @@ def test_with_on_error_a_late_env_begins_a_new_episode(engine: Any, how: str, tm
         assert vec.step([0, 0])[0][:, 2].tolist() == [2, 1]
 
 
+class CancellingEnv(GateEnv):
+    """Awaits what it has cancelled itself: in a step of action 1, and in its second reset."""
+
+    async def reset(self, **kwargs: Any) -> Any:
+        await wait_for_cancelled(self.episode == 1)
+        return await super().reset(**kwargs)
+
+    async def step(self, action: Any) -> Any:
+        await wait_for_cancelled(action == 1)
+        return await super().step(action)
+
+
+async def wait_for_cancelled(cancelled: bool) -> None:
+    task = asyncio.ensure_future(asyncio.sleep(0))
+    if cancelled:
+        task.cancel()
+    await task
+
+
+def test_what_an_env_cancels_itself_is_an_error_like_others(engine: Any, tmp_path: Path) -> None:
+    fns = [functools.partial(CancellingEnv, tag, tmp_path / "none") for tag in range(2)]
+    with engine(fns, concurrency="asyncio", on_error="reset") as vec:
+        vec.reset()
+        obs, _, dones, infos = vec.step([1, 0])
+        assert dones.tolist() == vec.truncated.tolist() == [True, False]
+        assert infos[0]["env_error"].startswith("CancelledError")
+        assert obs.tolist() == [[0, 1, 0], [1, 1, 1]], "of an env that was made anew, as the reset has failed, too"
+        assert vec.stats()["errors"] == 2
+        assert vec.step([0, 0])[0][:, 2].tolist() == [1, 2]
+
+
+def test_what_close_cancels_begins_no_episode(tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    envs = [GateEnv(tag, tmp_path / "gate") for tag in range(2)]
+    fns = [functools.partial(envs.__getitem__, tag) for tag in range(2)]
+    with vecenvs.DummyVecEnv(fns, concurrency="asyncio", on_error="reset") as vec:
+        vec.reset()
+        vec.send([0, 0])
+    assert [(env.episode, env.closed) for env in envs] == [(1, 1)] * 2
+
+
 def test_an_env_that_blocks_the_loop_is_named(tmp_path: Path) -> None:
     fns = fns_of(2, tmp_path / "none")
     with vecenvs.SubprocVecEnv(fns, 1, concurrency="asyncio", step_timeout=0.5, log_dir=tmp_path) as vec:

@@ -49,7 +49,8 @@ class DummyVecEnv(PoolVecEnv):
             * `record_episodes`: "failed" records the episodes in which an env has raised or its worker has died, "all"
               every one that ends.
             * `step_timeout`: raise StepTimeout if no env of a worker finishes a step, a reset or a call for so many
-              seconds. Envs in the caller's process never time out.
+              seconds. With `concurrency` it is the limit of each env's step, in this process, too, and calls have none;
+              without, envs in this process never time out.
             * `reset_timeout`: the same of resets alone, for which `step_timeout` does not count then: those that the
               caller asks for, and async autoresets.
             * `on_failure`: "restart" replaces a worker that died, or exceeds a time limit. Its envs return a

@@ -18,10 +18,8 @@ from vecenvs.batch.values import copy_containers, shown
 from vecenvs.errors import RepeatedEnvError, SpaceMismatch, StateError, VecEnvError
 from vecenvs.state.env_state import EnvState
 from vecenvs.worker.autoreset import Acts, Autoreset
-from vecenvs.worker.env_errors import Unmade
+from vecenvs.worker.env_errors import ENV_ERRORS, Unmade
 from vecenvs.worker.outcomes import check_time
-
-_RAISED = (Exception, SystemExit)  # by an env: a cancellation is for its job, which ends with it
 
 # Wrappers which only look at, or change, what goes to the env and comes from it, and so can be given what was awaited.
 _PASSIVE = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)
@@ -75,7 +73,7 @@ class TaskAutoreset(Autoreset):
                 return await self._reset(local, given)
             except (SpaceMismatch, RepeatedEnvError, StateError):
                 raise
-            except _RAISED as exc:
+            except ENV_ERRORS as exc:
                 errors.happened(local, "reset", exc)
             tries, seconds = errors.next_try(local)
             await asyncio.sleep(seconds)
@@ -94,7 +92,7 @@ class TaskAutoreset(Autoreset):
         assert self.errors is not None
         try:
             return await self._own_step(local, action)
-        except _RAISED as exc:
+        except ENV_ERRORS as exc:
             return self._cut_short(local, self.errors.happened(local, "step", exc))
 
     async def _own_step(self, local: int, action: Any) -> StepResult:
@@ -185,7 +183,7 @@ def begin_close(env: Any) -> Any:
 
 async def close_env(env: Any) -> None:
     """Close an env of coroutines, whatever that raises."""
-    with contextlib.suppress(*_RAISED):  # the env is broken: that it cannot be closed is no news
+    with contextlib.suppress(*ENV_ERRORS):  # the env is broken: that it cannot be closed is no news
         if inspect.isawaitable(closing := begin_close(env)):
             await closing
 

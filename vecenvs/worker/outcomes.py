@@ -76,8 +76,11 @@ _current: contextvars.ContextVar[tuple[Runner, Job] | None] = contextvars.Contex
 
 
 def check_time() -> None:
-    """Raise Overtaken if the time of the job that runs here is over; it has to leave all that is its env's as it is."""
-    if (found := _current.get()) and (found[1].late or found[1].over):
+    """Raise Overtaken if the time of the job that runs here is over, or its env is to be closed.
+
+    It has to leave all that is its env's as it is.
+    """
+    if (found := _current.get()) and (found[0].closed or found[1].late or found[1].over):
         raise Overtaken
 
 
@@ -108,7 +111,7 @@ class Runner(abc.ABC):
         self._lost = 0.0  # seconds in which nothing could run, which count for no limit
         self._looked = time.monotonic()  # when that was found last
         self._ending = threading.Lock()
-        self._closed = False
+        self.closed = False
         self._work = work
         self._room = threading.Semaphore(0 if work.at_once == math.inf else int(work.at_once))
         self._queue: queue.SimpleQueue[Job | None] | None = None  # of jobs that wait until they may begin
@@ -136,7 +139,7 @@ class Runner(abc.ABC):
             now = time.monotonic()
             time.sleep(max(due - now, 0.0))
             due = max(due, now) + 1.0 / self._work.per_second
-            if self._closed:
+            if self.closed:
                 return
             job.admitted = True
             self._begin([job])
@@ -161,9 +164,9 @@ class Runner(abc.ABC):
 
     def close(self, works: Mapping[int, Callable[[], Any]], seconds: float) -> list[tuple[int, BaseException]]:
         """Do the last work of envs and leave, once; return what that has raised. Work under way goes before it."""
-        if self._closed:
+        if self.closed:
             return []
-        self._closed = True
+        self.closed = True
         if self._queue is not None:
             self._queue.put(None)
             self._room.release()
@@ -191,8 +194,7 @@ class Runner(abc.ABC):
 
     def _begun(self, job: Job) -> None:
         job.began = -self._lost + time.monotonic()  # in this order: time that is lost in between adds to the limit
-        if self._limits:
-            _current.set((self, job))
+        _current.set(None if job.limited == "close" else (self, job))
         if job.limited in self._limits:
             self._timed[job] = None
 

@@ -31,7 +31,7 @@ from vecenvs.worker.env_shard import EnvShard
 from vecenvs.worker.env_tasks import EnvTasks
 from vecenvs.worker.env_threads import EnvThreads
 from vecenvs.worker.load import Load, resident_bytes
-from vecenvs.worker.outcomes import Job, Runner, outcome_of
+from vecenvs.worker.outcomes import Job, Runner, check_time, outcome_of
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.worker import Answering, Worker
 
@@ -145,6 +145,8 @@ class WaitingWorker(Worker):
 
         def deliver(job: Job, outcome: Any) -> None:
             self._under_way.pop(job, None)
+            if self._closed:
+                return
             if job.late:
                 self._leave_hanging()
             work = works[job.local]
@@ -160,8 +162,6 @@ class WaitingWorker(Worker):
     def _goes_on(self, local: int, doing: str, exc: BaseException, work: Callable[[], Any], take: Take) -> bool:
         """After a step that was too late end the env's episode and begin the next one; repeat a reset; if wanted."""
         errors = self.env_shard.errors
-        if self._closed:
-            return False
         if errors is None:
             if self._late >= self._restarts:
                 return False
@@ -191,8 +191,7 @@ class WaitingWorker(Worker):
 
         def work_on_new() -> Any:
             envs = self.env_shard.envs
-            if self._closed:
-                raise VecEnvError(f"env {self._first + local} is not made anew: the VecEnv is closed")
+            check_time()
             if self._runner.hanging > self._most_hanging:
                 self._leave_hanging()
                 here = "" if self._remote else "; this one is the calling process"
