@@ -239,6 +239,21 @@ def test_signals_held_within_a_block_that_holds_them_already() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
+def test_a_block_that_lets_no_second_signal_through_inside_one_that_does() -> None:
+    handled: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _: handled.append(number))
+    try:
+        with HeldSignals(first_only=True):
+            with HeldSignals():
+                for _ in range(3):
+                    signal.raise_signal(signal.SIGALRM)
+                assert handled == []
+            signal.raise_signal(signal.SIGALRM)
+            assert handled == [signal.SIGALRM]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_held_signals_are_all_handled() -> None:
     """Each of two handlers raises, as without the block: the second one at the next call after the first."""
     handled: list[int] = []

@@ -281,3 +281,52 @@ def test_a_reset_takes_the_place_of_one_whose_rows_are_here(view: Any) -> None:
         vec.reset([0])  # of another env
     vec.reset([1, 0])
     layered.close()
+
+
+class Unready(Counted):
+    """Raises in a reset with options, and in its second image."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    render_mode = "rgb_array"
+    images = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        row = super().reset(seed=seed)
+        if options:
+            raise RuntimeError("not now")
+        return row
+
+    def render(self) -> Any:
+        self.images += 1
+        if self.images == 2:
+            raise RuntimeError("no display just now")
+        return np.zeros((16, 16, 3), np.uint8)
+
+
+def test_a_reset_takes_the_place_of_one_whose_error_is_here() -> None:
+    with Interrupted(vecenvs.DummyVecEnv([Unready] * 2)) as vec:
+        with pytest.raises(KeyboardInterrupt):
+            vec.reset(options={"fail": True})
+        with pytest.raises(AlreadySteppingError):
+            vec.reset([0])
+        assert vec.reset()[:, 0].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("engine", ["dummy", "subproc"])
+def test_rows_that_a_wrapper_only_looks_at_are_kept_when_it_raises(engine: str, tmp_path: Path) -> None:
+    Engine = {"dummy": vecenvs.DummyVecEnv, "subproc": vecenvs.SubprocVecEnv}[engine]  # noqa: N806
+    film = vecenvs.wrappers.VecVideoRecorder(Engine([Unready] * 2), tmp_path / "film", lambda step: True)
+    with vecenvs.VecMonitor(film, info_keywords=("missing",)) as vec:
+        vec.reset()
+        with pytest.raises(EnvError, match="no display just now"):
+            vec.step([3, 4])
+        with pytest.raises(AlreadySteppingError, match="step_wait first"):
+            vec.step([3, 4])
+        assert [part.tolist() for part in vec.step_wait()[:2]] == [[[0, 1]] * 2, [4, 5]]
+        for t in range(2, LENGTH):
+            assert vec.step([3, 4])[0].tolist() == [[0, t]] * 2
+        with pytest.raises(KeyError, match="missing"):
+            vec.step([3, 4])
+        assert vec.step_wait()[2].all()
+        assert film.step_id == LENGTH
+        assert not vec.episode_lengths.any()

@@ -299,6 +299,16 @@ def test_statistics_of_other_observations_are_refused(space: Any, value: Any, me
             vec.ret_rms = RunningMeanStd(shape=(2,))
 
 
+def test_statistics_that_are_refused_change_none() -> None:
+    of_two, of_three = (
+        VecNormalize(DummyVecEnv(env_fns(spaces.Dict(a=VECTOR, b=spaces.Box(-1, 1, (n,)))))) for n in (2, 3)
+    )
+    of_two.reset(seed=1)
+    with pytest.raises(ValueError, match=r"shape \(2,\)"):
+        of_three.copy_statistics(of_two)
+    assert {key: rms.count for key, rms in of_three.obs_rms.items()} == {"a": 1e-4, "b": 1e-4}
+
+
 def test_norm_obs_cannot_be_set_where_there_are_no_statistics(tmp_path: Path) -> None:
     with VecNormalize(DummyVecEnv(env_fns(VECTOR)), norm_obs=False) as vec:
         vec.norm_obs = False

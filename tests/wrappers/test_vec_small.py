@@ -223,9 +223,19 @@ def test_integers_are_let_through() -> None:
 class OwnKeys(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Add to every info, as an env may, the keys by which a VecEnv describes rows."""
 
+    def reset(self, **kwargs: Any) -> Any:
+        obs, info = self.env.reset(**kwargs)
+        return obs, {**info, "resetting": True}
+
     def step(self, action: Any) -> Any:
         *row, info = self.env.step(action)
-        return *row, {**info, "terminal_observation": "own", "episode_start": 17.5, "resetting": 3}
+        return *row, {
+            **info,
+            "terminal_observation": "own",
+            "episode_start": 17.5,
+            "resetting": True,
+            "env_error": None,
+        }
 
 
 def own_keys(fn: Callable[[], Any]) -> Any:

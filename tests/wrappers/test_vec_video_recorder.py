@@ -118,6 +118,15 @@ def test_first_rows_that_come_by_recv_are_no_step(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["rl-video-step-0-to-step-3.mp4"]
 
 
+def test_a_step_on_which_all_episodes_begin_counts(tmp_path: Path) -> None:
+    env_fns = [partial(Large, tag, length=2) for tag in range(2)]
+    with VecVideoRecorder(DummyVecEnv(env_fns, autoreset="next_step"), tmp_path, lambda step: False) as vec:
+        vec.reset()
+        for _ in range(6):
+            vec.step([0, 0])
+        assert vec.step_id == 6
+
+
 def test_films_of_a_vector_env_by_portions(tmp_path: Path) -> None:
     """It steps all its envs at once; videos show the rows that have been received."""
     vector_env = SyncVectorEnv([partial(Bright, tag, length=100) for tag in range(3)])

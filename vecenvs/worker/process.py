@@ -46,6 +46,7 @@ class HasFileno(Protocol):
 _environment_lock = threading.Lock()
 _environment_owner = 0  # the thread that has this lock
 _handlers: dict[int, Any] = {}  # of the signals that are held back now
+_holder: HeldSignals | None = None  # the block that holds them back
 _held_in: dict[int, Any] = {}  # by thread that forks now: the signals that it had held back before
 _boot: HasFileno | None = None  # the boot channel of this worker
 _alone = False  # whether the caller of this worker is known to have ended
@@ -139,18 +140,24 @@ class HeldSignals:
     """A block in which no signal's handler raises: all are called after it.
 
     Has no effect outside the main thread, nor within another such block. With `first_only` a signal that comes for the
-    second time is let through: what the block waits for may never end.
+    second time is let through, except in a block without it inside: what the block waits for may never end.
     """
 
     def __init__(self, *, first_only: bool = False) -> None:
         self._noted: list[int] = []
         self._holds = False
-        self._first_only = first_only
+        self.first_only = first_only
+        self._around: HeldSignals | None = None  # a block that lets no second signal through inside this one
 
     def __enter__(self) -> None:
-        if _handlers or threading.current_thread() is not threading.main_thread():
+        global _holder
+        if threading.current_thread() is not threading.main_thread():
             return
-        self._holds = True
+        if _handlers:
+            if _holder is not None and _holder.first_only and not self.first_only:
+                self._around, _holder.first_only = _holder, False
+            return
+        self._holds, _holder = True, self
         get = _signal.getsignal
         try:
             for number in _SIGNALS:  # signal.signal would make an Enum's member of each, which takes 2 us
@@ -162,12 +169,14 @@ class HeldSignals:
             raise
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._first_only and number in self._noted:
+        if self.first_only and number in self._noted:
             _handlers[number](number, frame)
         else:
             self._noted.append(number)
 
     def __exit__(self, *_: object) -> None:
+        if self._around is not None:
+            self._around.first_only = True
         try:
             if self._holds:
                 _restore_handlers()

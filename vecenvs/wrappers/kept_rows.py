@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from vecenvs.arguments import parse_indices
 from vecenvs.errors import AlreadySteppingError, EnvError, NotSteppingError
-from vecenvs.vec_env import Batch, Indices
+from vecenvs.vec_env import Indices
 from vecenvs.worker.process import HeldSignals
 
 Work = Callable[[Any, str, Indices], Any]
@@ -32,10 +33,10 @@ class KeptRows:
             first = "step_wait" if self._by[0] == "step" else "recv"
             raise AlreadySteppingError(f"{what} while an interrupted call has not returned its rows: {first} first")
 
-    def check_reset(self, slots: Sequence[int]) -> None:
-        """Forget the first rows of an interrupted reset of such slots; `check_free` if there are others."""
-        kept = self._ready if self._ready is not None else next(iter(self._came), None)
-        if self._by[0] == "reset" and isinstance(kept, Batch) and {*kept.indices.tolist()} <= {*slots}:
+    def check_reset(self, indices: Indices, num_envs: int) -> None:
+        """Forget what an interrupted reset of these envs, or some of them, has brought; else `check_free`."""
+        call, before = self._by
+        if self and call == "reset" and {*parse_indices(before, num_envs)} <= {*parse_indices(indices, num_envs)}:
             self.forget()
         self.check_free("reset")
 
@@ -75,6 +76,10 @@ class KeptRows:
             finally:
                 del ready  # no cycle, over its traceback
         return ready
+
+    def keep(self, ready: Any) -> None:
+        """Keep what the call is to return, or raise, although the layer's work raises."""
+        self._ready = ready
 
     def forget(self) -> None:
         """Hold no rows: a closed VecEnv may be kept."""

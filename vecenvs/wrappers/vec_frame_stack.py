@@ -13,14 +13,14 @@ from vecenvs.arguments import parse_int
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers.vec_rows import (
-    REPEAT,
     TERMINAL,
     VecRowsWrapper,
+    begins,
     check_last,
     dict_space,
-    flagged,
     last_rows,
     lost,
+    repeats,
     shows_next,
 )
 from vecenvs.wrappers.vec_transpose_image import channels_first, is_image
@@ -64,10 +64,8 @@ class VecFrameStack(VecRowsWrapper):
         self._stacks = []  # a closed VecEnv, which may be kept, holds no rows
 
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
-        repeats = flagged(batch, REPEAT)
-        # Taken from the flags, because an env's own infos may have "episode_start", too.
-        starts = ~batch.active & ~repeats | shows_next(batch, self.autoreset)
-        stale = repeats | lost(batch)
+        starts = begins(batch) | shows_next(batch, self.autoreset)
+        stale = repeats(batch) | lost(batch)
         ends = last_rows(batch)
         check_last((batch.infos[j] for j in ends), self.venv.observation_space)
         terminals = [self._layout.flatten(batch.infos[j][TERMINAL]) for j in ends]

@@ -43,6 +43,8 @@ class VecMonitor(VecRowsWrapper):
         KeyError: at the end of an episode, its last info lacks a keyword.
     """
 
+    _only_looks = True  # of infos alone it changes one key
+
     def __init__(
         self,
         venv: VecEnv,
@@ -72,13 +74,15 @@ class VecMonitor(VecRowsWrapper):
         self.episode_returns[counted] += exact[batch.active]
         self.episode_lengths[counted] += 1
         over = batch.dones
-        for j in np.flatnonzero(over):
-            info = batch.infos[j]
-            if not is_lost(info):
-                info["episode"] = self._end_episode(int(batch.indices[j]), info)
-        begun = batch.indices[over | begins(batch)]
-        self.episode_returns[begun] = 0.0
-        self.episode_lengths[begun] = 0
+        try:
+            for j in np.flatnonzero(over):
+                info = batch.infos[j]
+                if not is_lost(info):
+                    info["episode"] = self._end_episode(int(batch.indices[j]), info)
+        finally:
+            begun = batch.indices[over | begins(batch)]
+            self.episode_returns[begun] = 0.0
+            self.episode_lengths[begun] = 0
 
     def _end_episode(self, slot: int, info: dict[str, Any]) -> dict[str, Any]:
         seconds = time.time() - self.t_start

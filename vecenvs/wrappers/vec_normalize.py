@@ -18,7 +18,7 @@ from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import ClosedError, VecEnvError
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers import vec_statistics
-from vecenvs.wrappers.vec_rows import REPEAT, VecRowsWrapper, begins, check_last, flagged, last_infos, lost, shows_next
+from vecenvs.wrappers.vec_rows import VecRowsWrapper, begins, check_last, last_infos, lost, repeats, shows_next
 from vecenvs.wrappers.vec_statistics import Merger, Statistics, boxes_of, normalized_space
 
 
@@ -144,7 +144,7 @@ class VecNormalize(VecRowsWrapper):
         self._rewards[rows] = batch.rewards
         if self.training:
             # The row that ends an episode holds the next one's first observation in same_step mode only.
-            fresh = ~flagged(batch, REPEAT) & (~over | shows_next(batch, self.autoreset))
+            fresh = ~repeats(batch) & (~over | shows_next(batch, self.autoreset))
             for key, statistics in self._in_use.items():
                 part = batch.obs if key is None else batch.obs[key]
                 statistics.add(part if fresh.all() else part[fresh])

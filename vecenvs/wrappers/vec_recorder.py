@@ -20,7 +20,7 @@ from vecenvs.errors import BackendUnavailable
 from vecenvs.transport.reset_arguments import SEED
 from vecenvs.vec_env import Indices, VecEnv
 from vecenvs.worker.process import HeldSignals
-from vecenvs.wrappers.vec_rows import REPEAT, TERMINAL, VecRowsWrapper, flagged, lost, shows_next
+from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper, begins, lost, shows_next
 
 _BYTES = 64 << 20  # of finished episodes that are kept until they are written
 
@@ -50,6 +50,8 @@ class VecRecorder(VecRowsWrapper):
         TypeError: observations or actions have parts without a fixed shape, or an argument is unknown to Minari.
         ValueError: `dataset_id` has no version or is one of a dataset that exists, or Minari refuses an argument.
     """
+
+    _only_looks = True
 
     def __init__(self, venv: VecEnv, dataset_id: str, **metadata: Any) -> None:
         try:
@@ -105,9 +107,12 @@ class VecRecorder(VecRowsWrapper):
             self._actions.assign(parts, np.array(slots, np.int64))
 
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
-        repeats, gone = flagged(batch, REPEAT), lost(batch)
-        following = shows_next(batch, self.autoreset)
-        begun = (~batch.active & ~repeats) | following
+        with HeldSignals():  # a second Ctrl-C, too
+            self._record(batch, exact)
+
+    def _record(self, batch: Batch, exact: NDArray[np.float64]) -> None:
+        gone, following = lost(batch), shows_next(batch, self.autoreset)
+        begun = begins(batch) | following
         leaves = self._observations.flatten(batch.obs)
         for j, slot in enumerate(batch.indices.tolist()):
             row = [leaf[j] for leaf in leaves]

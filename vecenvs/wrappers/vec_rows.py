@@ -38,8 +38,11 @@ class VecBatchWrapper(VecEnvWrapper):
     Rows are those of `step`, of `recv`, of a `reset` of all or some envs, and those in the `batch` of an EnvError.
 
     The handler of a signal (Ctrl-C) may raise at any bytecode, but is called after `_on_batch`; only if the same signal
-    comes once more, within it. Rows that had come are what the next `step_wait` or `recv` returns.
+    comes once more, within it. Rows that had come are what the next `step_wait` or `recv` returns; with `_only_looks`
+    also those with which `_on_batch` has raised.
     """
+
+    _only_looks = False  # whether a subclass leaves observations and rewards as they are
 
     def __init__(
         self,
@@ -61,7 +64,7 @@ class VecBatchWrapper(VecEnvWrapper):
         """
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
-        self._kept.check_reset(parse_indices(indices, self.num_envs))
+        self._kept.check_reset(indices, self.num_envs)
         return self._rows_of(lambda _: self.venv.reset(indices, seed=seed, options=options), "reset", indices).obs
 
     def set_state(self, states: EnvState | Sequence[EnvState], indices: Indices = None) -> Any:
@@ -102,9 +105,15 @@ class VecBatchWrapper(VecEnvWrapper):
     def _work(self, value: Any, call: str, indices: Indices) -> Any:
         failed = isinstance(value, EnvError)
         batch = value.batch if failed else self._as_batch(value, call, indices)
-        if batch is not None:
-            self._on_batch(batch, call, lock_step=call != "recv" and indices is None)
-        return value if failed else batch
+        ready = value if failed else batch
+        try:
+            if batch is not None:
+                self._on_batch(batch, call, lock_step=call != "recv" and indices is None)
+        except BaseException:
+            if self._only_looks:
+                self._kept.keep(ready)
+            raise
+        return ready
 
     def _as_batch(self, value: Any, call: str, indices: Indices) -> Batch:
         if call == "recv":
@@ -164,7 +173,14 @@ def flagged(batch: Batch, key: str) -> NDArray[np.bool_]:
 
 def begins(batch: Batch) -> NDArray[np.bool_]:
     """Return which rows only begin an episode: no transition, and none that repeats; bool (k,)."""
-    return ~batch.active if batch.active.all() else ~batch.active & ~flagged(batch, REPEAT)
+    return ~(batch.active | repeats(batch))
+
+
+def repeats(batch: Batch) -> NDArray[np.bool_]:
+    """Return which rows repeat an observation while their envs are being reset, bool (k,)."""
+    if batch.active.all():
+        return ~batch.active
+    return ~batch.active & flagged(batch, REPEAT) & ~flagged(batch, START)
 
 
 def lost(batch: Batch) -> NDArray[np.bool_]:
@@ -177,7 +193,7 @@ def lost(batch: Batch) -> NDArray[np.bool_]:
 
 def is_lost(info: dict[str, Any]) -> bool:
     """Tell of a row that ends an episode whether the env has raised, or its worker was replaced."""
-    return info.get(RESTARTED) is True or ERROR in info
+    return info.get(RESTARTED) is True or isinstance(info.get(ERROR), str)
 
 
 def shows_next(batch: Batch, autoreset: str) -> NDArray[np.bool_]:

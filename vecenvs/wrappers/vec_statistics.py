@@ -132,13 +132,16 @@ class Statistics:
         self.check(rms)
         self.rms, self._waiting = rms, self._none
 
-    def take(self, mean: NDArray[np.float64], var: NDArray[np.float64], count: NDArray[np.float64]) -> None:
-        """Replace the statistics by copies of others; ValueError for impossible values."""
+    def copy_of(
+        self, mean: NDArray[np.float64], var: NDArray[np.float64], count: NDArray[np.float64]
+    ) -> RunningMeanStd:
+        """Return a copy of other statistics for `share`; ValueError for impossible values."""
         if np.shape(count) != () or (var < 0.0).any() or count <= 0.0:
             raise ValueError("a variance is negative, or the count is not a number above 0")
         rms = RunningMeanStd(shape=self._none[0].shape)  # type: ignore[no-untyped-call]  # others may share the old one
         rms.mean, rms.var, rms.count = mean.copy(), var.copy(), float(count)
-        self.share(rms)
+        self.check(rms)
+        return rms
 
 
 def normalize_last(
@@ -194,8 +197,11 @@ class RowStatistics:
         wanted = {f"{name}/{part}" for name in self.named for part in PARTS}
         if set(arrays) != wanted:
             raise ValueError(f"there are {sorted(arrays)}, {sorted(wanted)} are needed")
-        for name, statistics in self.named.items():
-            statistics.take(*(arrays[f"{name}/{part}"] for part in PARTS))
+        copies = [
+            statistics.copy_of(*(arrays[f"{name}/{part}"] for part in PARTS)) for name, statistics in self.named.items()
+        ]
+        for statistics, rms in zip(self.named.values(), copies, strict=True):
+            statistics.share(rms)
 
 
 def write(path: str, settings: Mapping[str, Any], statistics: RowStatistics) -> None:

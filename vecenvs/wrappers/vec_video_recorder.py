@@ -47,6 +47,8 @@ class VecVideoRecorder(VecBatchWrapper):
         ValueError: `video_length` is less than 1, or `fps` not more than 0.
     """
 
+    _only_looks = True
+
     def __init__(
         self,
         venv: VecEnv,
@@ -87,7 +89,7 @@ class VecVideoRecorder(VecBatchWrapper):
         if not len(batch):  # a reset of no env shows nothing
             return
         slots = None if len(batch) == self.num_envs else batch.indices.tolist()
-        if call != "reset" and not begins(batch).all():
+        if call == "step" or (call == "recv" and not begins(batch).all()):
             self.step_id += 1
         if self._writer is None:
             self._maybe_begin(slots)
