@@ -42,7 +42,7 @@ ROOT_FILES, BENCHMARKS = "(root)", "benchmarks"
 BUDGETS = {
     ROOT_FILES: 2_241,
     "batch _native": 2_234,
-    "transport": 2_624,
+    "transport": 2_626,
     "worker": 6_935,
     "state": 1_467,
     "pool": 5_157,

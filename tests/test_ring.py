@@ -130,6 +130,20 @@ def test_whatever_interrupts_either_end(seed: int) -> None:
     assert interrupts > 150
 
 
+def test_an_empty_ring_takes_as_much_as_it_has() -> None:
+    writer, reader = pair()
+    for number in range(5):  # from whatever place
+        assert writer.put(number, 1, bytes(100))
+        reader.get(0)
+        reader.take()
+        assert writer.put(number, 1, bytes(PAYLOAD))
+        assert not writer.put(number, 2, bytes(1))
+        while writer.unsent or reader.get(0) is not None:
+            reader.get(0)
+            reader.take()
+            writer.flush()
+
+
 def test_a_full_ring_takes_no_more() -> None:
     writer, reader = pair()
     for number in range(1, CAPACITY + 1):

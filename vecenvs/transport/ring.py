@@ -89,6 +89,7 @@ class RingWriter(_Ring):
         self._wake = wake
         self._next = 1, 0  # serial number of the next entry; end of the last payload (ascending, wraps at PAYLOAD)
         self._room = capacity  # up to which serial number there is surely room
+        self._read = 0  # up to which end of a payload all is surely read
         self.unsent: deque[tuple[int, int, memoryview, bool]] = deque()
 
     def put(self, number: int, tag: int, payload: bytes | memoryview, wake: bool = False) -> bool:
@@ -134,9 +135,10 @@ class RingWriter(_Ring):
             return None
         pages = -(-end // PAYLOAD) * PAYLOAD
         if self._told[_READ] == serial - 1:  # all has been read: the first pages again, as unused ones cost no memory
+            self._read = pages
             return pages
         start = end if end % PAYLOAD + length <= PAYLOAD else pages
-        return start if start + length - self._told[_POSITION] <= PAYLOAD else None
+        return start if start + length - max(self._read, self._told[_POSITION]) <= PAYLOAD else None
 
     def _has_room(self, serial: int) -> bool:
         self._room = self._told[_READ] + self._capacity
