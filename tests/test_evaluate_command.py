@@ -77,6 +77,24 @@ def test_an_env_by_its_function_and_a_policy_with_a_state(tmp_path: Path) -> Non
     assert found["successes"] == expected.successes.tolist()  # type: ignore[union-attr]
 
 
+class CartPole(TaskEnv):
+    """Has the name of one of Gymnasium's, without its version."""
+
+
+def test_an_env_with_the_name_of_a_registered_one(tmp_path: Path) -> None:
+    both = [played(tmp_path, f"{__name__}:{name}", "--episodes", "3") for name in ("CartPole", "TaskEnv")]
+    assert both[0]["returns"] == both[1]["returns"]
+    assert max(played(tmp_path, f"{__name__}:CartPole-v1", "--episodes", "3")["lengths"]) > 8
+
+
+def test_a_file_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is said before the first episode."""
+    for path in ("/proc/found.json", "/", "/missing/found.json"):
+        with pytest.raises(SystemExit):
+            main(["evaluate", "CartPole-v1", "--json", path])
+        assert f"'{path}' cannot be written: " in capsys.readouterr().err
+
+
 def test_games_of_atari_are_whole(tmp_path: Path) -> None:
     shorter = ["--env-kwargs", '{"max_num_frames_per_episode": 2000}', "--num-envs", "1", "--episodes", "1"]
     assert played(tmp_path, "ALE/Breakout-v5", *shorter)["lengths"][0] > 10

@@ -18,6 +18,7 @@ from gymnasium import spaces
 
 import vecenvs
 from vecenvs import AlreadySteppingError, DummyVecEnv, EnvError, SubprocVecEnv, VecEnvWrapper
+from vecenvs.pool.episodes import Episodes
 from vecenvs.pool.unanswered import ReadyRows
 from vecenvs.testing.envs import CountingEnv
 
@@ -311,6 +312,28 @@ def test_a_reset_after_one_that_was_interrupted(engine: Any, layer: str) -> None
         assert np.stack(found).tolist() == [[tag, episode, 1] for tag, episode, _ in obs.tolist()]
     finally:
         vec.close()
+
+
+@pytest.mark.parametrize(
+    "engine", [DummyVecEnv, functools.partial(SubprocVecEnv, num_workers=2)], ids=["dummy", "fork"]
+)
+def test_a_reset_after_one_that_was_interrupted_before_it_was_sent(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = Episodes.record_options
+
+    def interrupted(*args: Any) -> None:
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGINT)
+        record(*args)
+
+    with engine([functools.partial(CountingEnv, tag) for tag in range(2)]) as vec:
+        vec.reset()
+        monkeypatch.setattr(Episodes, "record_options", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            vec.reset()
+        assert vec.reset()[:, 2].tolist() == [0, 0]
+        assert vec.step([0, 0])[0][:, 2].tolist() == [1, 1]
 
 
 def test_a_reset_takes_the_place_of_no_other_call() -> None:

@@ -234,12 +234,13 @@ class TestSeeds:
             monkeypatch.delenv(variable, raising=False)
         assert rank.spmd_rank() == 0
 
-    def test_rank_does_not_count_for_the_mpi_backend(self, monkeypatch):
+    def test_learners_on_several_ranks_with_workers_of_their_own(self, monkeypatch):
+        """Each has a communicator of its own."""
         monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi_of_rank(3))
         monkeypatch.setitem(backends.BACKENDS, "mpi", backends.BACKENDS["dummy"])
         with make_vec_env(CountingEnv, None, 1, 4, backend="mpi") as vec:
             vec.reset()
-            assert vec.get_attr("seeds") == [[4]]
+            assert vec.get_attr("seeds") == [[30_004]]
 
     def test_mpi_is_never_imported(self):
         code = "import sys, vecenvs.make.rank as m; m.spmd_rank(); sys.exit('mpi4py' in sys.modules)"
@@ -639,6 +640,8 @@ class TestAuto:
         monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi_of_rank(1))  # each rank has a learner of its own
         assert auto.choose(4).backend == "subproc"
         monkeypatch.setattr(job, "_known", [object()])
+        assert auto.choose(4).backend == "mpi"
+        monkeypatch.delenv(variable)  # as with srun --mpi=pmix
         assert auto.choose(4).backend == "mpi"
 
     def test_a_daemon_starts_no_processes(self):

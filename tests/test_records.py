@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
+import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -16,7 +19,7 @@ import vecenvs
 from vecenvs.__main__ import main
 from vecenvs.pool import ticks
 from vecenvs.pool.spill import Spill
-from vecenvs.state.episode_file import checksums, decoded, read_record
+from vecenvs.state.episode_file import checksums, decoded, read_record, write_record
 from vecenvs.state.rerun import Rerun, run_again
 from vecenvs.testing.envs import CountingEnv
 from vecenvs.testing.envs.awaiting import awaiting
@@ -143,6 +146,12 @@ def test_where_it_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     sys.modules["drifted"] = sys.modules[__name__]
     assert main(["rerun", file, "--env", "drifted:Drifting"]) == 1
     assert "differs in step 0: its reward was" in capsys.readouterr().out
+
+
+def test_an_env_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sys.modules["drifted"] = sys.modules[__name__]
+    assert main(["rerun", failed(tmp_path), "--env", "drifted:failed"]) == 2
+    assert "its env cannot be made: TypeError" in capsys.readouterr().err
 
 
 def test_what_makes_it_impossible(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -314,3 +323,49 @@ def test_a_death_between_two_attempts_to_return_rows(tmp_path: Path) -> None:
         recorder.lose([1], 0, 0b10, vecenvs.VecEnvError("a worker has ended"))
         recorder.note_result(which, result, ())
         assert recorder._ticks.now == now + 1
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_death_whose_records_are_interrupted(
+    interrupted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each episode has one record, and each step, whether it was received or not, is in it once."""
+
+    def write(*args: Any) -> Any:
+        if interrupted:
+            monkeypatch.undo()
+            signal.raise_signal(signal.SIGINT)
+        return write_record(*args)
+
+    with vecenvs.SubprocVecEnv([Bonus] * 2, 1, episode_seeds=True, record=tmp_path) as vec:
+        vec.reset(seed=1)
+        vec.send([0, 0])
+        vec.recv(indices=[1])  # so that the row of env 0 has come
+        os.kill(vec.stats()["workers"][0]["pid"], signal.SIGKILL)
+        monkeypatch.setattr("vecenvs.pool.recorder.write_record", write)
+        with contextlib.suppress(vecenvs.WorkerDied, KeyboardInterrupt):
+            vec.send([0], [1])
+            vec.recv(indices=[1])
+        with pytest.raises(vecenvs.WorkerDied):
+            vec.recv(indices=[1])
+    found = read_all(tmp_path)
+    assert [(record.slot, len(record.rewards)) for record in found] == [(0, 1), (1, 1)]
+
+
+def test_an_envs_own_key_is_no_error(tmp_path: Path) -> None:
+    class Own(CountingEnv):
+        def step(self, action: Any) -> Any:
+            if action:
+                raise ValueError("now and then")
+            return *super().step(action)[:4], {"env_error": None, "worker_restarted": 0}
+
+    with vecenvs.DummyVecEnv([partial(Own, length=2)], episode_seeds=True, record=tmp_path) as vec:
+        vec.reset()
+        for _ in range(5):
+            vec.step([0])
+    assert not records_in(tmp_path)
+    with vecenvs.DummyVecEnv([partial(Own, length=2)], on_error="reset", max_errors=1) as vec:
+        vec.reset()
+        for number in range(9):
+            vec.step([number % 3 == 0])  # an error, and a whole episode
+        assert vec.stats()["errors"] == 3

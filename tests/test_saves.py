@@ -317,6 +317,30 @@ def test_a_slot_with_an_unanswered_command(path: Path) -> None:
         assert vec.venv.recv().indices.tolist() == [1]
 
 
+class Totals(vecenvs.VecEnvWrapper):
+    """Counts steps in a part of a table."""
+
+    def __init__(self, venv: vecenvs.VecEnv) -> None:
+        super().__init__(venv)
+        self.table = np.zeros((venv.num_envs, 3))
+        self.totals = self.table[:, 0]
+
+    def step_wait(self, timeout: float | None = None) -> Any:
+        self.totals += 1
+        return self.venv.step_wait(timeout)
+
+
+def test_views_in_wrappers_stay_views(path: Path) -> None:
+    with Totals(made()) as vec, Totals(made()) as other:
+        for each in (vec, other):
+            each.reset()
+            each.step([0] * 3)
+        save(vec, path)
+        load(other, path)
+        other.step([0] * 3)
+        assert other.table[:, 0].tolist() == other.totals.tolist() == [2, 2, 2]
+
+
 def test_what_cannot_be_saved(path: Path) -> None:
     class Odd(vecenvs.VecEnvWrapper):
         numbers = None

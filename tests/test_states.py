@@ -9,6 +9,7 @@ import importlib
 import json
 import pickle
 import random
+import sys
 import types
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
@@ -624,6 +625,11 @@ SENTINEL = object()
 GOALS = np.arange(8.0).reshape(4, 2)
 ROWS = [np.full(3, float(number)) for number in range(4)]
 LEVELS = {number: {"number": number, "walls": [number]} for number in range(4)}
+MAPS = {(0, number): [number] for number in range(4)}
+ADDED: dict[int, list[int]] = {}
+constants: Any = types.ModuleType("constants_of_test_states")
+constants.__file__, constants.modes = __file__, [Mode("here"), Mode("there")]
+sys.modules[constants.__name__] = constants
 
 
 def own_goal(env: Any, number: int) -> Any:
@@ -636,6 +642,11 @@ PLACES: dict[str, Any] = {
     "a row of a global": lambda _, number: GOALS[number % 4],
     "an item of a global": lambda _, number: ROWS[number % 4],
     "a dict in a global": lambda _, number: LEVELS[number % 4],
+    "what is deep in a global": lambda _, number: LEVELS[number % 4]["walls"],
+    "an item with a key that has parts": lambda _, number: MAPS[0, number % 4],
+    "an item that is added later": lambda _, number: ADDED.setdefault(number, [number]),
+    "an item of a module's global": lambda _, number: constants.modes[number % 2],
+    "a flipped item": lambda _, number: np.flipud(ROWS[number % 4]),
     "a global object": lambda _, number: (IDLE, BUSY)[number % 2],
     "a global object or a number": lambda _, number: (SENTINEL, 7)[number % 2],
 }
@@ -647,8 +658,9 @@ def test_what_other_episodes_refer_to_is_left_as_it_is(kind: str, fresh: bool) -
     def told(value: Any) -> str:
         return repr(vars(value)) if isinstance(value, Mode) else repr(value)
 
-    tables = [GOALS, *ROWS, LEVELS, IDLE, BUSY]
+    tables = [GOALS, *ROWS, LEVELS, MAPS, IDLE, BUSY, *constants.modes]
     before = [*map(told, tables)]
+    ADDED.clear()
     with vecenvs.DummyVecEnv([partial(Placed, PLACES[kind])]) as vec:
         vec.reset(seed=0)
         other = vecenvs.DummyVecEnv([partial(Placed, PLACES[kind])]) if fresh else vec
@@ -661,11 +673,101 @@ def test_what_other_episodes_refer_to_is_left_as_it_is(kind: str, fresh: bool) -
                 other.set_state(state)
                 found = other.envs[0].it
                 assert told(found) == told(it) if type(it) is not object else found is it
-                assert found is it or type(it) is not Mode
+                assert found is it or type(it) is np.ndarray or it in MAPS.values()
         if kind == "a row of its own table":
             assert (other.envs[0].goals == GOALS).all()
         other.close()
     assert [*map(told, tables)] == before
+    assert all(value == [number] for number, value in ADDED.items())
+
+
+def test_a_global_by_chance() -> None:
+    """One of two envs has what is global, as a loop's last value is: each keeps its own."""
+    own, IDLE.name = Mode("own"), "idle"
+    with vecenvs.DummyVecEnv([partial(Placed, lambda *_, it=it: it) for it in (own, IDLE)]) as vec:
+        vec.reset()
+        vec.set_state(vec.get_state([1]) * 2)
+        assert [env.it for env in vec.envs] == [own, IDLE]
+        assert own.name == "idle"
+
+
+class Halves(Placed):
+    """Two halves of numbers that are no attribute, of which a closure tells."""
+
+    def __init__(self) -> None:
+        numbers = np.zeros(2)
+        self.first, self.second, self.told = numbers[:1], numbers[1:], lambda: numbers.copy()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.first[:] = self.second[:] = 0
+        return self.told(), {}
+
+    def step(self, action: Any) -> Any:
+        self.first += 1
+        self.second += self.first
+        return self.told(), 0.0, False, False, {}
+
+
+class Rows(Placed):
+    """Its top is a part of its grid, as far as it knows: both are views of what NumPy has made first."""
+
+    def __init__(self) -> None:
+        self.grid = np.arange(4.0).reshape(2, 2)
+        self.top = self.grid[0]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.grid[:] = 0
+        return self.grid[0].copy(), {}
+
+    def step(self, action: Any) -> Any:
+        self.top += 1
+        return self.grid[0].copy(), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("kind", [Halves, Rows])
+def test_views_of_what_is_no_attribute(kind: Any) -> None:
+    with vecenvs.DummyVecEnv([kind]) as vec, vecenvs.DummyVecEnv([kind]) as other:
+        vec.reset()
+        vec.step([0])
+        states = vec.get_state()
+        rows = [vec.step([0])[0].tolist() for _ in range(3)]
+        for each in (vec, other):
+            each.set_state(states)
+            assert [each.step([0])[0].tolist() for _ in range(3)] == rows
+
+
+class Turned(Placed):
+    """Sums up an array whose memory has an order of its own, which a seed chooses."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        axes = [(0, 1, 2), (2, 1, 0), (1, 2, 0)][(seed or 0) % 3]
+        made = np.random.default_rng(1).random((40, 50, 60)) - 0.5
+        self.numbers = np.empty([(40, 50, 60)[axis] for axis in axes]).transpose(np.argsort(axes))
+        self.numbers[...] = made
+        self.part = self.numbers[1:3, 2]
+        return np.zeros(2), {}
+
+    def step(self, action: Any) -> Any:
+        self.part += 1.0
+        return np.array([self.numbers.sum(), self.part.sum()]) % 100, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("through_a_file", [False, True])
+def test_sums_have_their_last_bits(through_a_file: bool, tmp_path: Path) -> None:
+    with vecenvs.DummyVecEnv([Turned]) as vec, vecenvs.DummyVecEnv([Turned]) as other:
+        for seed in range(3):
+            vec.reset(seed=seed)
+            if through_a_file:
+                vecenvs.state.save(vec, tmp_path / "s.npz")
+            states = vec.get_state()
+            rows = [vec.step([0])[0].tolist() for _ in range(2)]
+            for number in range(3):
+                other.reset(seed=number)
+                if through_a_file:
+                    vecenvs.state.load(other, tmp_path / "s.npz")
+                else:
+                    other.set_state(states)
+                assert [other.step([0])[0].tolist() for _ in range(2)] == rows
 
 
 class Viewing(Placed):
@@ -742,10 +844,45 @@ def test_a_replay_begins_with_the_options_and_attributes_of_its_episode() -> Non
         assert other.get_state()[0].way == "replay"
 
 
+class Tuned(Replayed):
+    """Its angle is set in degrees; a code can be set, and not be read."""
+
+    @property
+    def angle(self) -> float:
+        return float(np.radians(self.gain))
+
+    @angle.setter
+    def angle(self, degrees: float) -> None:
+        self.gain = degrees
+
+    @property
+    def code(self) -> Any:
+        raise RuntimeError("secret")
+
+    @code.setter
+    def code(self, value: Any) -> None:
+        pass
+
+
+def test_attributes_of_a_replay_that_are_no_data() -> None:
+    attributes = {"angle": 90.0, "code": 7, "bonus": lambda: 1, "folder": Path(), "game": iter(range(9))}
+    with vecenvs.DummyVecEnv([Tuned], episode_seeds=True) as vec:
+        for name, value in attributes.items():
+            vec.set_attr(name, value)
+        vec.reset()
+        vec.step([0])
+        states = vec.get_state()
+        assert states[0].way == "replay"
+        for _ in range(2):
+            vec.set_state(states)
+            assert vec.step([0])[1].tolist() == [90.0]
+            assert [vec.get_attr(name)[0] for name in ("bonus", "folder", "game")] == [*attributes.values()][2:]
+
+
 def test_options_of_a_replay_that_are_no_data() -> None:
     with vecenvs.DummyVecEnv([Replayed], episode_seeds=True) as vec:
         vec.reset(options={"level": 7, "other": iter([])})
-        with pytest.raises(vecenvs.StateError, match="the options, actions or attributes of its episode"):
+        with pytest.raises(vecenvs.StateError, match="the options or actions of its episode"):
             vec.get_state()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,19 @@ class TestSearch:
         found = searching(self.settings, {("subproc:w=2", 8): 500}, budget=0.01)
         assert found.out_of_time
         assert found.recommended().candidate.name == "subproc:w=2"
+
+    def test_a_rung_that_was_cut_short_says_nothing(self, searching: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tuning, "plan", lambda *_: [(1.0, 1, 8), (1.0, 1, 4), (1.0, 1, 3)])
+        rates = {("dummy", 8): 500, ("subproc:w=2", 8): 900, ("subproc:w=2,caller", 8): 800}
+        for budget in np.arange(8.5, 16.0):
+            found = searching(self.settings, rates, budget=float(budget))
+            assert found.out_of_time == (budget < 15)
+            assert found.recommended().candidate.name == "subproc:w=2"
+
+    def test_ctrl_c_before_anything_is_known(self, searching: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(FakeLoops, "run", lambda *_: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            searching(self.settings, {})
 
     def test_sizes_of_which_a_step_takes_too_long_are_left_out(self, searching: Any) -> None:
         found = searching(tuning.settings_to_try([8, 5000], 2, learner=False), {})

@@ -17,7 +17,7 @@ from gymnasium import spaces
 import vecenvs
 from vecenvs.errors import EnvError, StepTimeout
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import CountingEnv, GatedEnv, counting_fns
+from vecenvs.testing.envs import CountingEnv, GatedEnv, ToyError, counting_fns
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -182,6 +182,25 @@ def test_with_on_error_a_late_env_begins_a_new_episode(engine: Any, how: str, tm
         assert "StepTimeout" in infos[1]["env_error"]
         vec.call(set_hangs, [1], "")
         assert vec.step([0, 0])[0][:, 2].tolist() == [2, 1]
+
+
+class Opening(GateEnv):
+    """Takes the level out of its options, and raises in the first reset of its slot."""
+
+    async def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        level = (options or {}).pop("level", None)
+        obs, _ = await super().reset(seed=seed)
+        if not self.gate.with_suffix(f".{self.tag}").exists():
+            self.gate.with_suffix(f".{self.tag}").touch()
+            raise ToyError
+        return obs, {"level": level}
+
+
+def test_a_reset_that_is_tried_again_has_the_options_that_were_given(engine: Any, tmp_path: Path) -> None:
+    fns = [functools.partial(Opening, tag, tmp_path / "none") for tag in range(2)]
+    with engine(fns, concurrency="asyncio", on_error="reset") as vec:
+        vec.reset(options={"level": 7})
+        assert [info["level"] for info in vec.reset_infos] == [7, 7]
 
 
 class CancellingEnv(GateEnv):

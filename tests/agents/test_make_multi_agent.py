@@ -535,3 +535,11 @@ def test_an_agent_that_comes_and_ends_on_one_row(backend: str) -> None:
 def test_arguments_about_workers_give_one(kwargs: dict[str, Any], name: str) -> None:
     with make_multi_agent(functools.partial(Teams, 0), 1, **kwargs) as vec:
         assert type(vec.vec).__name__ == name
+
+
+@pytest.mark.parametrize("kwargs", [{"num_workers": 8}, {"recycle": vecenvs.Recycle(episodes=5)}], ids=str)
+def test_there_are_at_most_as_many_workers_as_envs(kwargs: dict[str, Any]) -> None:
+    with make_multi_agent(functools.partial(Teams, 0), 3, episode_seeds=True, **kwargs) as vec:
+        assert len(vec.stats()["workers"]) == 3
+    with pytest.raises(ValueError, match="num_workers must be at least 1"):
+        make_multi_agent(functools.partial(Teams, 0), 1, num_workers=0)

@@ -313,3 +313,25 @@ def test_an_exception_is_told_to_all_agents() -> None:
         infos = env.poll()[4]
     assert [*infos[0].values()] == [{"env_error": "RuntimeError: boom"}] * len(infos[0])
     env.stop()
+
+
+class Wordless:
+    """Two agents, whose infos are none on a truncated row."""
+
+    def reset(self, **_: Any) -> Any:
+        return {"a": 0, "b": 0}, {}
+
+    def step(self, actions: Any) -> Any:
+        over = {"a": True, "b": True, "__all__": True}
+        return {"a": 1, "b": 1}, {"a": 1.0, "b": 1.0}, {"__all__": False}, over, {"a": None, "b": None}
+
+
+def test_rows_of_which_poll_cannot_tell() -> None:
+    env = RemoteVectorEnv(lambda _: Wordless(), 1, True, WAIT, backend="dummy")
+    env.poll()
+    env.send_actions({0: {"a": 0, "b": 0}})
+    with pytest.raises(TypeError):
+        env.poll()
+    env.try_reset(0)
+    assert env.poll()[0] == {0: {"a": 0, "b": 0}}
+    env.stop()

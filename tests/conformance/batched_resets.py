@@ -20,6 +20,15 @@ from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.seeding import samples, sampling_fn
 
 
+class Incomparable:
+    """As tensors are, of which no truth value is known."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError
+
+    __hash__ = object.__hash__
+
+
 class BatchedResetConformance(Conformance):
     """Resets of batched envs."""
 
@@ -123,6 +132,8 @@ class BatchedResetConformance(Conformance):
             vec.reset()
         vec.reset()
         vec.set_options([{"a": np.arange(2)}, {"a": np.arange(2)}])  # equal
+        vec.reset()
+        vec.set_options({"a": [np.array([np.nan]), {"b": (float("nan"), Incomparable())}]})
         vec.reset()
         vec.set_options({"reset_mask": np.array([True, False])})
         with pytest.raises(EnvError, match=r"told which envs to reset: call reset\(mask\) instead"):

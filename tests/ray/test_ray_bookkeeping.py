@@ -58,6 +58,16 @@ def test_a_ray_is_stopped_with_its_last_user(monkeypatch: pytest.MonkeyPatch) ->
     assert not fifth.own
     fifth.release()
     assert running
+    running.clear()
+
+    def join(*_: Any) -> bool:
+        running.append("the node of a cluster")
+        return False
+
+    monkeypatch.setattr(cluster, "connect", join)
+    for _ in range(3):
+        Session(2, None).release()
+        assert not running
 
 
 def test_it_begins_with_as_many_as_asked_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import multiprocessing
 from collections.abc import Callable
@@ -324,3 +325,25 @@ def test_wrong_actions_leave_everything_as_it_was(configuration: Any, wrong: lis
         env.step(np.array(wrong))
     assert env.step(ZEROS)[0][:, 1].tolist() == [1, 1, 1, 1]
     env.close()
+
+
+def test_rows_are_left_when_on_episode_raises() -> None:
+    seen: list[Any] = []
+
+    def on_episode(info: Any) -> None:
+        seen.append(info)
+        if len(seen) == 1:
+            raise ToyError
+
+    with contextlib.closing(as_gymnasium(DummyVecEnv([CountingEnv] * 2, on_episode=on_episode))) as env:
+        env.reset()
+        with contextlib.suppress(ToyError):
+            while True:
+                env.step(ZEROS[:2])
+        with pytest.raises(AlreadyPendingCallError, match="step_wait first"):
+            env.step(ZEROS[:2])
+        assert env.step_wait()[2].all()
+        assert len(seen) == 2
+        env.step(ZEROS[:2])
+        with pytest.raises(NoAsyncCallError):
+            env.step_wait()

@@ -284,23 +284,13 @@ def test_a_reset_takes_the_place_of_one_whose_rows_are_here(view: Any) -> None:
 
 
 class Unready(Counted):
-    """Raises in a reset with options, and in its second image."""
-
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
-    render_mode = "rgb_array"
-    images = 0
+    """Raises in a reset with options."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         row = super().reset(seed=seed)
         if options:
             raise RuntimeError("not now")
         return row
-
-    def render(self) -> Any:
-        self.images += 1
-        if self.images == 2:
-            raise RuntimeError("no display just now")
-        return np.zeros((16, 16, 3), np.uint8)
 
 
 def test_a_reset_takes_the_place_of_one_whose_error_is_here() -> None:
@@ -312,21 +302,26 @@ def test_a_reset_takes_the_place_of_one_whose_error_is_here() -> None:
         assert vec.reset()[:, 0].tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("engine", ["dummy", "subproc"])
-def test_rows_that_a_wrapper_only_looks_at_are_kept_when_it_raises(engine: str, tmp_path: Path) -> None:
-    Engine = {"dummy": vecenvs.DummyVecEnv, "subproc": vecenvs.SubprocVecEnv}[engine]  # noqa: N806
-    film = vecenvs.wrappers.VecVideoRecorder(Engine([Unready] * 2), tmp_path / "film", lambda step: True)
-    with vecenvs.VecMonitor(film, info_keywords=("missing",)) as vec:
+def test_a_mask_that_is_written_into_after_an_interrupted_reset() -> None:
+    with Interrupted(vecenvs.DummyVecEnv(counting_fns(2))) as vec:
+        vec.raises = False
         vec.reset()
-        with pytest.raises(EnvError, match="no display just now"):
-            vec.step([3, 4])
-        with pytest.raises(AlreadySteppingError, match="step_wait first"):
-            vec.step([3, 4])
-        assert [part.tolist() for part in vec.step_wait()[:2]] == [[[0, 1]] * 2, [4, 5]]
-        for t in range(2, LENGTH):
-            assert vec.step([3, 4])[0].tolist() == [[0, t]] * 2
-        with pytest.raises(KeyError, match="missing"):
-            vec.step([3, 4])
-        assert vec.step_wait()[2].all()
-        assert film.step_id == LENGTH
-        assert not vec.episode_lengths.any()
+        vec.raises, mask = True, np.array([True, False])
+        with pytest.raises(KeyboardInterrupt):
+            vec.reset(mask)
+        mask[:] = ~mask
+        with pytest.raises(AlreadySteppingError):
+            vec.reset(mask)
+        assert vec.recv().indices.tolist() == [0]
+
+
+def test_an_episode_whose_end_raises_is_over() -> None:
+    with vecenvs.VecMonitor(vecenvs.DummyVecEnv([Counted]), info_keywords=("missing",)) as vec:
+        vec.reset()
+        for t in range(1, 2 * LENGTH):
+            if t == LENGTH:
+                with pytest.raises(KeyError, match="missing"):
+                    vec.step([0])
+            else:
+                vec.step([0])
+        assert vec.episode_lengths.tolist() == [LENGTH - 1]

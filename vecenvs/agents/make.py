@@ -71,6 +71,8 @@ def make_multi_agent(
     check_choice("ends", ends, ENDS)
     given = None if groups is None else {name: tuple(members) for name, members in groups.items()}
     makers = [functools.partial(_make, fn, given, ends) for fn in fns]
+    if num_workers is None and backend_kwargs.get("recycle") is not None and backend != "dummy":
+        num_workers = len(fns)  # which it needs
     if backend is None and not has_processes_alone(backend_kwargs):
         in_workers = backend_kwargs.get("autoreset") == "async" or needs_workers(backend_kwargs)
         choice = choose(len(fns), num_workers=num_workers, in_workers=in_workers, ranks=False)

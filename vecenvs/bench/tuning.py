@@ -194,13 +194,13 @@ def search(
     """Measure candidates for `budget` seconds. The caller computes for `iterations` of `spin` between steps.
 
     The search may take longer: a turn that has begun is finished, and the smallest number of envs has its first turns
-    in any case. Ctrl-C ends the search with the readings so far.
+    in any case. Ctrl-C after the first of bare loops ends the search with the readings so far. A rung that time has cut
+    short counts only if it is the first: another one has read the first candidates alone.
     """
-    found = Search()
     deadline = time.monotonic() + budget
+    first = loops.run(0.2, 0.05)
+    found = Search(limit=[first.rate])
     try:
-        first = loops.run(0.2, 0.05)
-        found.limit.append(first.rate)
         alive = list(settings)
         for rung, (seconds, repeats, keep) in enumerate(plan(settings, budget)):
             alive = _best(found, alive, rung, keep)
@@ -216,6 +216,7 @@ def search(
                 kept = _until(turns, deadline, found, display, rung)
                 found.readings += _readings(own, rung, kept)
                 if found.out_of_time:
+                    found.readings = [each for each in found.readings if not rung or each.rung < rung]
                     return found
     except KeyboardInterrupt:
         found.interrupted = True

@@ -74,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
     if args.native and args.monitor:
         raise UsageError("--vectorization native has no single envs for --monitor: leave it out")
     args.num_envs = args.num_envs or ([1024, 4096] if args.native else [8, 64])
+    args.chart = None if args.no_chart else args.chart or _default_chart(args)
     try:
         check_libraries()
         workload = workloads.workload(args.env, args.env_kwargs)
@@ -166,12 +167,19 @@ def _how(args: argparse.Namespace, workload: Workload) -> str:
     return "Envs by gym.make(..., disable_env_checker=True) without further wrappers, no Monitor: --monitor adds it."
 
 
+def _default_chart(args: argparse.Namespace) -> Path:
+    try:
+        return output(f"bench-{re.sub(r'[^A-Za-z0-9.]+', '-', _what(args))}.png")
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"{error}: give --chart FILE, or --no-chart") from None
+
+
 def _draw(args: argparse.Namespace, held: Measurement) -> Path | None:
     from vecenvs.bench import bar_chart, report
 
-    if args.no_chart:
+    if args.chart is None:
         return None
-    path: Path = args.chart or Path(f"bench-{re.sub(r'[^A-Za-z0-9.]+', '-', _what(args))}.png")
+    path: Path = args.chart
     bar_chart.draw(
         # One core is no bound of a batched env's rate: a loop over all envs saves the calls of the others.
         [*bar_chart.panels(report.rows(held.turns), 1 if args.native else held.cores)],

@@ -121,7 +121,7 @@ def _mpi() -> Iterator[Finding]:
     job = launched_by()
     if job is None:
         yield Finding(ABSENT, "mpi job", HOW_TO_LAUNCH)
-    elif job[0].startswith(("Open MPI", "MPICH")) and not job[0].startswith(library):
+    elif library in ("Open MPI", "MPICH") and job[0].startswith(("Open MPI", "MPICH")) and library not in job[0]:
         yield Finding(BROKEN, "mpi job", explain_size_one(mpi))
     else:
         yield Finding(OK, "mpi job", f"{job[0]} has started {job[1]} processes; this is one of them")

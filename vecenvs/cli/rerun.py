@@ -51,7 +51,11 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.suppress(OSError, ValueError):  # stderr may be no file
         faulthandler.enable()  # what has killed a worker may kill this process
     try:
-        found = run_again(record, make(), partial(_tell, record, debug=args.pdb))
+        env = make()
+    except Exception as error:
+        raise UsageError(f"its env cannot be made: {type(error).__name__}: {one_line(error)}") from None
+    try:
+        found = run_again(record, env, partial(_tell, record, debug=args.pdb))
     except VecEnvError as error:
         raise UsageError(one_line(error)) from None
     return int(found.exception is not None or bool(found.differs))

@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--learner-ms is the time for one batch of all envs: say how many with --num-envs N")
     from vecenvs.bench import (
         check_libraries,
+        contest,
         limit,
         machine,
         monitored,
@@ -76,7 +77,10 @@ def run(args: argparse.Namespace) -> int:
         native = isinstance(workload, workloads.GymEnv) and workload.spec.vector_entry_point is not None
         sizes = args.num_envs or _SIZES
         single = monitored.monitored(workload)
-        waits = tuning.waits(single)
+        try:
+            waits = tuning.waits(single)
+        except Exception as error:
+            raise UsageError(f"the env cannot be made and stepped: {contest.describe(error)}") from None
         settings = tuning.settings_to_try(sizes, cores, learner=learner, more=args.backends, native=native, waits=waits)
         iterations = workloads.iterations_for(_between(args))
         with (

@@ -192,7 +192,11 @@ class RemoteEnvs:
             pass
         except VecEnvError as error:  # raised by the next poll, after these rows
             self._error = error
-        told = tell(self._polled)
+        try:
+            told = tell(self._polled)
+        except Exception:  # the infos of an env are none, say: no later poll could tell them
+            self._polled = {}
+            raise
         self._polled = {}  # last: a signal's handler may raise in any call
         return told
 

@@ -16,7 +16,7 @@ from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import EnvError, NotSteppingError, VecEnvError
 from vecenvs.evaluation.policies import Choose
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.worker.env_errors import ERROR
+from vecenvs.worker.env_errors import has_error
 from vecenvs.wrappers import Monitor
 from vecenvs.wrappers.vec_rows import RESTARTED, begins
 
@@ -147,10 +147,10 @@ class EpisodePool:
     def _record(self, number: int, slot: int, info: dict[str, Any]) -> None:
         episode = info.get("episode")
         total, length = float(self._sums[slot]), int(self._steps[slot])
-        self.errors[number] = ERROR in info
+        self.errors[number] = has_error(info)
         if isinstance(episode, dict) and {"r", "l"} <= episode.keys():
             total, length = float(episode["r"]), int(episode["l"])
-        elif self._monitored and ERROR not in info:
+        elif self._monitored and not has_error(info):
             raise VecEnvError(
                 f"an episode of env {slot} ends, but not for its Monitor, as if episodes were lives of a game: make "
                 "the envs with wrapper_kwargs={'episode_life': False}, or without the wrapper that ends episodes"

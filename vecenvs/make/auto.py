@@ -16,7 +16,7 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
-from vecenvs.arguments import arguments_of
+from vecenvs.arguments import arguments_of, parse_int
 from vecenvs.backends import backend_class
 from vecenvs.cpus import worker_cores
 
@@ -61,10 +61,12 @@ def choose(
       for a few `cheap` ones and on one core;
     * else "subproc", a worker per core, one of them the caller itself unless `keep_caller_free`.
 
-    `num_workers` is what the user has asked for, if anything. With `keep_caller_free` the caller may step no share,
-    with `own_processes` no two envs may share a process; a step of `cheap` envs takes some 10 us; with `ranks` "mpi"
-    may be chosen.
+    `num_workers` is what the user has asked for, if anything; there are at most `num_envs`. With `keep_caller_free` the
+    caller may step no share, with `own_processes` no two envs may share a process; a step of `cheap` envs takes some
+    10 us; with `ranks` "mpi" may be chosen.
     """
+    if num_workers is not None:
+        num_workers = min(num_envs, parse_int("num_workers", num_workers, 1))
     if ranks and _serves_by_mpi():
         return Choice("mpi", "mpirun has started ranks to serve")
     cores = max(1, worker_cores() // _local_ranks())
@@ -79,7 +81,7 @@ def choose(
         return Choice("dummy", "one core")
     if num_workers is None and not keep_caller_free and cheap and num_envs <= _FEW:
         return Choice("dummy", "few and cheap envs")
-    workers = min(num_envs, cores) if num_workers is None else num_workers
+    workers = num_workers or min(num_envs, cores)
     caller_steps = not keep_caller_free and workers > 1
     return Choice(
         "subproc",
@@ -107,12 +109,11 @@ def is_cheap(spec: EnvSpec) -> bool:
 
 def _serves_by_mpi() -> bool:
     """Tell whether other ranks of this job wait, or would wait, for VecEnvs of this one. Never imports mpi4py."""
+    job: Any = sys.modules.get("vecenvs.backends.mpi.job")
+    if job is not None and job.has_ranks():  # whatever has started them
+        return True
     if max(map(_number, _RANKS)) < 2 or importlib.util.find_spec("mpi4py") is None:
         return False
-    from vecenvs.backends.mpi.job import has_ranks  # a part of the package that most programs never need
-
-    if has_ranks():
-        return True
     mpi = sys.modules.get("mpi4py.MPI")
     return mpi is None or not mpi.Is_initialized()
 

@@ -56,17 +56,24 @@ def find_spec(env_id: str) -> EnvSpec:
 def find_source(name: str) -> EnvSpec | Callable[..., Any]:
     """Return the spec of an env id, or else the class or function that `package.module:name` names.
 
-    ValueError if the module has something else of this name; the errors of `find_spec`.
+    The module's own class comes before an id without its version. ValueError if the module has something else of this
+    name; the errors of `find_spec`.
     """
+    module, colon, attribute = name.partition(":")
     try:
-        return find_spec(name)
+        spec = find_spec(name)
+        if not colon or spec.id == attribute or not _has(module, attribute):
+            return spec
     except gym.error.Error as error:
-        module, colon, attribute = name.partition(":")
         if not colon:
             raise
-        if not hasattr(importlib.import_module(module), attribute.partition(".")[0]):
+        if not _has(module, attribute):
             raise type(error)(f"{module} has no {attribute!r}, and registers no env of this id") from None
     return find_function(name)
+
+
+def _has(module: str, attribute: str) -> bool:
+    return hasattr(importlib.import_module(module), attribute.partition(".")[0])
 
 
 def find_function(name: str) -> Callable[..., Any]:

@@ -79,8 +79,8 @@ def make_vec_env(
         env_type: the type whose preprocessing is used; None for that of the id, "plain" for none.
         num_env: the number of envs by its name in baselines: `num_envs`.
         seed: env i is seeded `seed + 10000 * mpi_rank + start_index + i` at its first reset, its action space at once.
-            The rank is that of MPI.COMM_WORLD if each rank has envs of its own, or that of a process which torchrun or
-            srun has started, else 0. None for no seeds.
+            The rank is the caller's in MPI.COMM_WORLD, or among the processes that torchrun or srun has started, else
+            0. None for no seeds.
         wrapper_kwargs: options of the preprocessing of Atari and retro games (see docs/making.md).
         env_kwargs: arguments of gymnasium.make, or of the function.
         start_index: the index of env 0 in seeds and in the names of monitor files.
@@ -145,7 +145,7 @@ def make_vec_env(
         _check_arguments(backend_class("dummy"), AUTO, backend_kwargs)
         choice = choose(
             len(sources),
-            num_workers=None if num_workers is None else min(len(sources), parse_int("num_workers", num_workers, 1)),
+            num_workers=num_workers,
             keep_caller_free=bool(native),
             in_workers=str(autoreset) == "async" or initializer is not None or needs_workers(backend_kwargs),
             own_processes=env_type == "retro",
@@ -157,7 +157,7 @@ def make_vec_env(
         _log.info("backend=%r: %s (%s)", backend, choice.told, choice.reason)
         chosen, options = choice.backend, dict(choice.options)
     num_workers = _workers(num_workers, backend, chosen, len(sources), env_type)
-    mpi_rank = 0 if chosen == "mpi" else spmd_rank()
+    mpi_rank = spmd_rank()
     base = None if seed is None else parse_int("seed", seed, 0) + RANK_STRIDE * mpi_rank
 
     recipe = Recipe(

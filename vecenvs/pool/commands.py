@@ -24,6 +24,7 @@ from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import Command, LastStep, Slots, address, rows_of
 from vecenvs.transport.reset_arguments import ResetArguments
+from vecenvs.worker.process import HeldSignals
 
 _STEP = int(Command.STEP)  # a plain int compares faster
 _REORDER = 256  # steps between checks of which worker shares the caller's core
@@ -299,22 +300,23 @@ class Commands(Unanswered):
         If it was in a step of all envs, that step ends. `recv` returns the rows of the other workers until the next
         command for their slots.
         """
-        if self.recorder is not None:
-            asked = bits_of(s for each in self.pending[worker].values() for s in slots_in(each.left))
-            asked |= bits_of(self.shards[worker] if self.stepping is not None and worker in self.stepping else ())
-            self.recorder.lose(self.shards[worker], asked, self.ready_slots(), error)
-        if self.stepping is not None and worker in self.stepping:
-            if not self.recovery.lost:  # the first death in this step
-                self.split_step(other for other in range(len(self.shards)) if other not in self.stepping)
-            self.stepping.pop(worker)
-        if not self.stepping:
-            self.stepping = None
-        self.step_slots = 0
-        self.pending[worker] = {}
-        self.pending_slots &= ~bits_of(self.shards[worker])
-        for slot in self.shards[worker]:
-            self.resetting.pop(slot, None)
-        if self.request is not None and worker in self.request.messages:
-            self.request = None
-        self.recovery.lost[worker] = error
+        with HeldSignals():  # its episodes are recorded, and it is known to be lost: both or neither
+            if self.recorder is not None:
+                asked = bits_of(s for each in self.pending[worker].values() for s in slots_in(each.left))
+                asked |= bits_of(self.shards[worker] if self.stepping is not None and worker in self.stepping else ())
+                self.recorder.lose(self.shards[worker], asked, self.ready_slots(), error)
+            if self.stepping is not None and worker in self.stepping:
+                if not self.recovery.lost:  # the first death in this step
+                    self.split_step(other for other in range(len(self.shards)) if other not in self.stepping)
+                self.stepping.pop(worker)
+            if not self.stepping:
+                self.stepping = None
+            self.step_slots = 0
+            self.pending[worker] = {}
+            self.pending_slots &= ~bits_of(self.shards[worker])
+            for slot in self.shards[worker]:
+                self.resetting.pop(slot, None)
+            if self.request is not None and worker in self.request.messages:
+                self.request = None
+            self.recovery.lost[worker] = error
         return copied(error)

@@ -282,6 +282,8 @@ class PoolVecEnv(PoolBase):
     def _drop_cut_off(self, bits: int) -> None:
         """Take the rows of an interrupted reset of these slots, upon which nobody has acted."""
         bits &= self._cut_off
+        if bits:
+            self._commands.send_unsent()
         held = self._result
         if bits and held is not None and not held.of_step and not held.slots & ~bits:
             with suppress(EnvError):

@@ -28,7 +28,7 @@ from vecenvs.state.episode_file import (
 )
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.reset_arguments import NUMBER, SEED
-from vecenvs.worker.env_errors import ERROR
+from vecenvs.worker.env_errors import ERROR, has_error
 from vecenvs.worker.env_states import take_state
 
 _CALLS = 200  # of an episode that are logged one by one
@@ -97,7 +97,7 @@ class Recorder:
             episode = running[slot]
             if marks[slot] & DONE and episode is not None and episode.first < now:
                 info = infos[slot]
-                if self._everything or ERROR in info or _LOST in info:
+                if self._everything or has_error(info) or info.get(_LOST) is True:
                     self._write_ended(slot, episode, now, info)
                 self._forget(slot)
         for slot in flagged:
@@ -105,10 +105,10 @@ class Recorder:
                 running[slot] = Episode(now, begun.reset_infos[slot], begun.options.get(slot), self._changes[slot])
 
     def _write_ended(self, slot: int, episode: Episode, now: int, info: Mapping[str, Any]) -> None:
-        if _LOST in info:
+        if info.get(_LOST) is True:
             told = "the worker has ended, or an env was too late"
             path = self._write(slot, episode, now, DIED, told, pending=True)
-        elif ERROR in info:
+        elif has_error(info):
             path = self._write(slot, episode, now, RAISED, str(info[ERROR]), pending=True)
         else:
             self._write(slot, episode, now + 1, ENDED, last=info.get("terminal_observation"))

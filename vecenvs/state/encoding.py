@@ -11,7 +11,6 @@ what the other env has: functions, EnvSpecs, models of simulators, loggers, wind
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import functools
 import io
@@ -21,6 +20,7 @@ import random
 import re
 import struct
 import sys
+import sysconfig
 import threading
 import types
 from array import array
@@ -35,6 +35,7 @@ from gymnasium.spaces import Space
 
 from vecenvs.env_calls import layers
 from vecenvs.state.adapters import Context, adapter_of, qualified
+from vecenvs.state.packing import axes_of
 from vecenvs.vec_env import VecEnv
 
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
@@ -52,6 +53,8 @@ _KEPT = (VecEnv, EnvSpec, np.dtype, struct.Struct, logging.Logger, pathlib.PureP
 _KEPT_OF = ("moviepy", "torch:device", "vecenvs.wrappers.kept_rows", "vecenvs.wrappers.results_writer",
             "mujoco._structs:MjModel", "mujoco._structs:Mjv")  # fmt: skip
 _FOREIGN = ("builtins", "gymnasium", "vecenvs")  # their globals are no env's
+_LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+_MOST = 1 << 16  # values that are looked up in global tables
 _PYGAME = ("pygame",)  # what it has in C: windows, clocks, fonts
 
 
@@ -60,11 +63,10 @@ class EncodingError(ValueError):
 
 
 class _Global(NamedTuple):
-    """Where a global is: the namespace of a module or class, the name in it, and which of its items, if it is one."""
+    """Where a global is: the namespace of a module or class, the name in it, and the keys of tables that lead on."""
 
     space: str
-    name: str
-    item: Any = _MISSING
+    path: tuple[Any, ...]
 
 
 class _Place:
@@ -75,6 +77,7 @@ class _Place:
         self._layers = layers(root) if isinstance(root, Env) else [root]
         self._kinds = tuple(map(type, self._layers))
         self._action = action
+        self._globals = _globals_of(self._kinds).known()
         self._path: list[tuple[Any, str]] = []  # objects, and which of their attributes; left as it is by exceptions
 
     def context(self) -> Context:
@@ -82,19 +85,20 @@ class _Place:
         return Context(self._path[-1][0] if self._path else None, self._layers, self._action)
 
     def where(self, value: Any) -> _Global | None:
-        """Tell which global of the env's modules and classes, or item of one, a value is."""
-        where = _globals_of(self._kinds).get(id(value))
+        """Tell which global of the env's modules and classes, or part of one, a value is."""
+        where = self._globals.get(id(value))
         found = where is not None and self.found(where) is value and not any(value is layer for layer in self._layers)
         return where if found else None
 
     def found(self, where: _Global) -> Any:
         """Return a global; `_MISSING` if it is not there."""
-        value = _spaces_of(self._kinds).get(where.space, {}).get(where.name, _MISSING)
-        if where.item is _MISSING:
-            return value
-        with contextlib.suppress(LookupError, TypeError):  # it is another one since
-            return value[where.item]
-        return _MISSING
+        value: Any = _spaces_of(self._kinds).get(where.space, {})
+        try:
+            for key in where.path:
+                value = value[key]
+        except (LookupError, TypeError):  # it is another one since
+            return _MISSING
+        return value
 
     def _name_in(self, owner: Any, method: Any) -> str:
         """Return the name by which an object has a method: not that of its function, if this is private, say."""
@@ -121,7 +125,7 @@ class Encoder(_Place):
     def __init__(self, root: Any, action: Any = None, owners: Collection[int] = ()) -> None:
         super().__init__(root, action)
         self._owners = owners  # the ids of arrays that are written themselves beside views of them
-        self._viewed: set[int] = set()
+        self._hidden: dict[int, list[int]] = {}  # of arrays with views: their bytes, less those of each view
         self._seen: dict[int, int] = {}
         self._alive: list[Any] = []  # so that no id is used twice
 
@@ -140,11 +144,13 @@ class Encoder(_Place):
         self._note(value)
         node = self._encode_object(kind, value) if encode is None else encode(self, value)
         where = self.where(value)
-        return node if where is None or where.item is not _MISSING else ["g", where.space, where.name, node]
+        plain = where is not None and all(type(key) in PLAIN for key in where.path)
+        return ["g", where.space, [*where.path], node] if where and plain else node
 
     def owners(self) -> Collection[int]:
-        """Return the ids of arrays that have been encoded, as have views of them."""
-        return self._viewed & self._seen.keys()
+        """Return the ids of arrays of which views have been encoded, as have they themselves, or all their parts."""
+        parts = self._hidden.items()
+        return {each for each, sizes in parts if each in self._seen or (len(sizes) > 2 and sum(sizes) <= 0)}
 
     def _note(self, value: Any) -> None:
         self._seen[id(value)] = len(self._alive)
@@ -209,7 +215,7 @@ class Encoder(_Place):
         if not value.dtype.hasobject:
             owner = _owner_of(value)
             if owner is not value and (owner.flags.c_contiguous or owner.flags.f_contiguous):
-                self._viewed.add(id(owner))
+                self._hidden.setdefault(id(owner), [owner.nbytes]).append(-value.nbytes)
             if owner is value or id(owner) not in self._owners:
                 return ["a", value.copy("K")]
             at = _address(value) - _address(owner)
@@ -284,9 +290,10 @@ class Decoder(_Place):
             return False
         return at is self._named_here or self.where(at) is None
 
-    def _global(self, at: Any, space: str, name: str, node: Any) -> Any:
-        found = self.found(_Global(space, name))
-        self._named_here = at if found is _MISSING else found
+    def _global(self, at: Any, space: str, path: list[Any], node: Any) -> Any:
+        found = self.found(_Global(space, tuple(path)))
+        own = at is not _MISSING and type(at) is type(found) and self.where(at) is None  # as others may have the global
+        self._named_here = at if own or found is _MISSING else found
         return self.decode(node, self._named_here)
 
     def _later(self, make: Callable[[], Any]) -> Any:
@@ -391,7 +398,9 @@ class Decoder(_Place):
 
     def _array(self, at: Any, given: Any) -> Any:
         fits = type(at) is np.ndarray and (at.dtype, at.shape) == (given.dtype, given.shape) and at.flags.writeable
-        fits = fits and _owner_of(at).size <= at.size  # else it is a part of a table
+        fits = fits and axes_of(at) == axes_of(given)  # by which sums have their last bits
+        if fits and at.base is not None:  # else a part of a table
+            fits = _owner_of(at).size <= at.size and self.where(_owner_of(at)) is None
         value = self._here(at if fits else None, np.ndarray, lambda: given.copy("K"))
         value[...] = given
         return value
@@ -570,7 +579,7 @@ def _parts(space: Any) -> list[Any]:
 
 @functools.lru_cache(maxsize=256)
 def _spaces_of(kinds: tuple[type, ...]) -> dict[str, Mapping[str, Any]]:
-    """Return the namespaces of an env's classes and their modules, by their names."""
+    """Return the namespaces of an env's classes, their modules and modules of programs that these import, by name."""
     found: dict[str, Mapping[str, Any]] = {}
     for cls in (cls for kind in kinds for cls in kind.__mro__):
         module = qualified(cls).partition(":")[0]
@@ -578,26 +587,52 @@ def _spaces_of(kinds: tuple[type, ...]) -> dict[str, Mapping[str, Any]]:
             found[qualified(cls)] = vars(cls)
             if module in sys.modules:
                 found[module] = vars(sys.modules[module])
+    tops = {name.partition(".")[0].partition(":")[0] for name in found}
+    for each in [value for space in found.values() for value in space.values() if isinstance(value, types.ModuleType)]:
+        own = each.__name__.partition(".")[0] in tops or not _is_installed(each)
+        if own and sys.modules.get(each.__name__) is each:
+            found.setdefault(each.__name__, vars(each))
     return found
 
 
+def _is_installed(module: types.ModuleType) -> bool:
+    """Tell whether a module is one of Python or of a library."""
+    file = getattr(module, "__file__", None) or ""
+    return not file or file.startswith(_LIBRARIES) or "site-packages" in file
+
+
+class _Globals:
+    """Where values are that are global, or in global tables, by their ids."""
+
+    def __init__(self, spaces: Mapping[str, Mapping[str, Any]]) -> None:
+        self._spaces = spaces
+        self._sizes: list[tuple[Any, int]] = []  # of the tables
+        self._found: dict[int, _Global] = {}
+
+    def known(self) -> dict[int, _Global]:
+        """Return them, looked up anew if a table has got or lost items."""
+        if not self._sizes or any(len(table) != size for table, size in self._sizes):
+            self._look()
+        return self._found
+
+    def _look(self) -> None:
+        self._sizes, self._found = [], {}
+        tables: deque[tuple[_Global, Any]] = deque((_Global(name, ()), space) for name, space in self._spaces.items())
+        while tables and len(self._found) < _MOST:  # in this order: a name comes before an item of a table
+            (space, path), table = tables.popleft()
+            if len(table) > _MOST:
+                continue
+            self._sizes.append((table, len(table)))
+            for key, value in enumerate(table) if isinstance(table, (list, tuple)) else list(table.items()):
+                if type(value) not in PLAIN and id(value) not in self._found:
+                    self._found[id(value)] = where = _Global(space, (*path, key))
+                    if type(value) in (dict, list, tuple):
+                        tables.append((where, value))
+
+
 @functools.lru_cache(maxsize=256)
-def _globals_of(kinds: tuple[type, ...]) -> dict[int, _Global]:
-    """Return where values are that are global, or items of such, by their ids. Those of later may be missing."""
-    items, found = dict[int, _Global](), dict[int, _Global]()
-    for space, names in _spaces_of(kinds).items():
-        for name, value in list(names.items()):
-            found[id(value)] = _Global(space, name)
-            items.update(
-                (id(each), _Global(space, name, key)) for key, each in _items_of(value) if type(each) not in PLAIN
-            )
-    return items | found
-
-
-def _items_of(value: Any) -> Iterable[tuple[Any, Any]]:
-    if type(value) is dict:
-        return list(value.items())
-    return enumerate(value) if type(value) in (list, tuple) else ()
+def _globals_of(kinds: tuple[type, ...]) -> _Globals:
+    return _Globals(_spaces_of(kinds))
 
 
 def _owner_of(array: Any) -> Any:

@@ -23,7 +23,8 @@ class Packer:
         if type(node) is dict:
             return {key: self.packed(each) for key, each in node.items()}
         if isinstance(node, np.ndarray):
-            place = {"order": "F" if node.flags.fnc else "C", "at": self._put(node.tobytes("A"))}
+            axes = axes_of(node)
+            place = {"axes": axes, "at": self._put(node.transpose(axes).tobytes())}
             return {"@": _text_of(node.dtype), "shape": node.shape, **place}
         return {"@": "", "size": len(node), "at": self._put(node)} if type(node) is bytes else node
 
@@ -44,8 +45,15 @@ def unpacked(node: Any, data: bytes) -> Any:
     if not node["@"]:
         return data[node["at"] : node["at"] + node["size"]]
     dtype, shape = _dtype_of(node["@"]), tuple(node["shape"])
-    flat = np.frombuffer(data, dtype, int(np.prod(shape, dtype=np.int64)), node["at"])
-    return flat.reshape(shape, order=node["order"]).copy("K")
+    flat, axes = np.frombuffer(data, dtype, int(np.prod(shape, dtype=np.int64)), node["at"]), node["axes"]
+    return flat.reshape([shape[axis] for axis in axes]).transpose(np.argsort(axes)).copy("K")
+
+
+def axes_of(array: Any) -> list[int]:
+    """Return the axes of an array in the order of its memory: 0, 1, ... in C's. What has one item lies anywhere."""
+    if array.flags.c_contiguous:
+        return [*range(array.ndim)]
+    return sorted(range(array.ndim), key=lambda axis: (array.shape[axis] > 1, -abs(array.strides[axis])))
 
 
 def _text_of(dtype: np.dtype[Any]) -> str:

@@ -20,7 +20,7 @@ from vecenvs.env_calls import cut_files, file_lengths, writers_of
 from vecenvs.errors import StateError, VecEnvError
 from vecenvs.state.adapters import qualified
 from vecenvs.state.encoding import Decoder, Encoder, EncodingError
-from vecenvs.state.env_state import EnvState
+from vecenvs.state.env_state import EnvState, captured
 from vecenvs.state.packing import Packer, unpacked
 from vecenvs.vec_env import VecEnv
 
@@ -56,7 +56,7 @@ def save(vec: Any, path: str | os.PathLike[str], *, extra: Any = None) -> None:
             kinds.append(row["kind"])
         rows.append({**row, "kind": kinds.index(row["kind"]), "trusted": False})
     try:
-        wrappers = [Encoder(layer).encode(layer) for layer in around]
+        wrappers = [captured(layer, None) for layer in around]
     except EncodingError as exc:
         raise VecEnvError(f"the state of a wrapper cannot be saved: {exc}") from exc
     node, pickled = _extra_of(extra)

@@ -26,7 +26,7 @@ from vecenvs.state.env_state import EnvState
 from vecenvs.transport.pickling import can_pickle
 from vecenvs.transport.protocol import LastStep, Slots
 from vecenvs.transport.reset_arguments import SeedStream, hold
-from vecenvs.worker.env_errors import ENV_ERRORS, ERROR, EnvErrors, Remake
+from vecenvs.worker.env_errors import ENV_ERRORS, ERROR, EnvErrors, Remake, has_error
 from vecenvs.worker.env_states import ENDED, STEPPING, EnvStates
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.outcomes import begin_reset, check_time
@@ -124,7 +124,7 @@ class Autoreset:
         flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
         info = info or {}  # an empty one is the env's own, which its reset may fill
         self.due.pop(local, None)
-        if self.errors is not None and ERROR not in info:
+        if self.errors is not None and not has_error(info):
             self.errors.completed(local)
         if self._batch.finals is not None:
             self._batch.finals.store_row(self._first + local, obs)
@@ -432,7 +432,7 @@ class Autoreset:
     def _last_step(self, local: int, step: Callable[[Any], StepResult], action: Any) -> StepResult:
         """Step one env, in the episode after which it retires."""
         obs, reward, terminated, truncated, info = row = unpack_row(step(action))
-        if (terminated or truncated) and ERROR not in (info or {}):  # after errors they are counted here
+        if (terminated or truncated) and not has_error(info or {}):  # after errors they are counted here
             attrs = None if self._reader is None else self._reader.values(local)
             last = LastStep(obs, reward, terminated, truncated, own_info(info), attrs)
             if can_pickle(last):

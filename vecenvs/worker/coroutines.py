@@ -85,7 +85,7 @@ class TaskAutoreset(Autoreset):
         if given is not None and isinstance(state := given.get("options"), EnvState):
             return self.states.write(local, state)
         arguments, stream = self._arguments(local, given)
-        first = await reset_env(self._envs[local], arguments)
+        first = await reset_env(self._envs[local], copy_containers(arguments))
         return self._begin_episode(local, first, arguments, stream)
 
     async def _guarded_step(self, local: int, action: Any) -> StepResult:  # type: ignore[override]

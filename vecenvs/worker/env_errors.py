@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,11 @@ _PAUSE, _LONGEST = 0.05, 5.0  # seconds before the second try of a reset, and be
 Remake = Callable[[int, Any], Any]  # (env of the shard, what it has to be like) -> an env that takes its place
 # (number of errors so far, what has happened, slot of an env that was made anew).
 Report = Callable[[int, str, int | None], None]
+
+
+def has_error(info: Mapping[str, Any]) -> bool:
+    """Tell whether the info of an episode's end says that an exception has ended it. An env's own key is no text."""
+    return isinstance(info.get(ERROR), str)
 
 
 class Unmade:

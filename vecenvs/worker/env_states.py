@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vecenvs.batch.batch_columns import FIRST, BatchColumns
 from vecenvs.batch.values import copy_containers
-from vecenvs.env_calls import READS, SETTERS, get_attr, has_attr, layers, name_for
+from vecenvs.env_calls import READS, SETTERS, get_attr, layers, name_for
 from vecenvs.errors import StateError
 from vecenvs.state.encoding import Decoder, Encoder, EncodingError
 from vecenvs.state.env_state import EnvState, captured, kind_of, restore
 from vecenvs.transport.reset_arguments import SeedStream
-from vecenvs.worker.env_errors import ERROR, Remake
+from vecenvs.worker.env_errors import Remake, has_error
 from vecenvs.worker.outcomes import check_time
 from vecenvs.worker.rules import Rules
 
@@ -33,13 +34,13 @@ def take_state(env: Any, verify: bool) -> EnvState:
 class Log(NamedTuple):
     """What an episode can be replayed from: the arguments of its reset, the actions since, calls that may change it.
 
-    And the attributes that had been set before: what sets them, and what that is given.
+    And the attributes that had been set before, each a dict of its name and its value then, encoded.
     """
 
     arguments: dict[str, Any]
     actions: list[Any]
     calls: list[str]
-    before: list[list[Any]]
+    before: list[Any]
 
 
 class EnvStates:
@@ -88,12 +89,7 @@ class EnvStates:
         self._logs.pop(local, None)
         if self._logged[classes]:
             env = self._envs[local]
-            before = [
-                [by, name, copy_containers(get_attr(env, name)), *rest]
-                for name, (by, *rest) in self._set[local].items()
-                if has_attr(env, name)
-            ]
-            self._logs[local] = Log(arguments, [], [], before)
+            self._logs[local] = Log(arguments, [], [], _encoded_each(_plain_attributes(env, self._set[local])))
 
     def around(self, local: int, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return what an env is stepped by: its `step`, with what has to be done beside it."""
@@ -147,9 +143,9 @@ class EnvStates:
                 told = f"nor can its episode be replayed, in which {log.calls[0]} was called: wait for the next one"
                 raise StateError(slot, f"env {slot}: {exc}; {told}") from exc
         try:
-            return Encoder(None).encode([log.arguments, log.actions, log.before]), "replay"
+            return [Encoder(None).encode([log.arguments, log.actions]), log.before], "replay"
         except EncodingError as exc:
-            told = "the options, actions or attributes of its episode, from which it is replayed"
+            told = "the options or actions of its episode, from which it is replayed"
             raise StateError(slot, f"env {slot}: {told}: {exc}") from exc
 
     def write(self, local: int, state: EnvState) -> Any:
@@ -161,7 +157,7 @@ class EnvStates:
             episode = Decoder(None, trusted=state.trusted).decode(state.episode)
             self._logs.pop(local, None)
             self._end_beside(local)
-            self._put(self._envs[local], local, state, episode["obs"])
+            self._put(self._envs[local], local, state, episode)
             info = Decoder(None, trusted=state.trusted).decode(state.info)
         except EncodingError as exc:
             raise StateError(slot, f"env {slot}: {exc}") from exc
@@ -181,15 +177,18 @@ class EnvStates:
             autoreset.due[local] = episode["obs"], info
         return episode["obs"]
 
-    def _put(self, env: Any, local: int, state: EnvState, obs: Any) -> None:
+    def _put(self, env: Any, local: int, state: EnvState, episode: dict[str, Any]) -> None:
         if state.way == "state":
             restore(env, state.data, trusted=state.trusted)
             return
-        arguments, actions, before = Decoder(None, trusted=state.trusted).decode(state.data)
-        for by, *given in before:
-            SETTERS[by](env, *copy_containers(given))
+        (arguments, actions), before = Decoder(None, trusted=state.trusted).decode(state.data[0]), state.data[1]
+        here = _plain_attributes(env, episode["set"])
+        for node in before:
+            for name, value in Decoder(None, trusted=state.trusted).decode(node, dict(here)).items():
+                by, *rest = episode["set"][name]
+                SETTERS[by](env, name, value, *rest)
         last = self._autoreset.replay(env, copy.deepcopy(arguments), actions)
-        if not _same(self._batch.observations.layout.copied(last), obs):
+        if not _same(self._batch.observations.layout.copied(last), episode["obs"]):
             raise EncodingError(
                 f"{type(layers(env)[-1]).__name__} is not deterministic: its episode, replayed with the same seed and "
                 f"{len(actions)} actions, has come to another observation"
@@ -209,9 +208,9 @@ class EnvStates:
             )
         twin = self._remake(local, self._envs[local])
         self.twins[local] = [twin, _BESIDE]
-        obs = Decoder(None, trusted=True).decode(state.episode)["obs"]
+        episode = Decoder(None, trusted=True).decode(state.episode)
         try:
-            self._put(twin, local, state, obs)
+            self._put(twin, local, state, episode)
         except Exception as exc:
             self._end_beside(local)
             slot = self._first + local
@@ -228,7 +227,7 @@ class EnvStates:
         except BaseException:
             self._end_beside(local)  # there is nothing to compare
             raise
-        if ERROR in (row[4] or {}):
+        if has_error(row[4] or {}):
             self._end_beside(local)
             return row
         other = twin.step(given)
@@ -267,6 +266,26 @@ def _data_of(env: Any, action: Any) -> Any:
         return captured(env, action)
     except EncodingError:
         return None
+
+
+def _plain_attributes(env: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return the values of those attributes of an env that are plain ones, not properties."""
+    found: dict[str, Any] = {}
+    for name in names:
+        owner, _, last = name.rpartition(".")
+        with contextlib.suppress(Exception):
+            holders = [get_attr(env, owner)] if owner else layers(env)
+            found[name] = copy_containers(next(vars(each)[last] for each in holders if last in vars(each)))
+    return found
+
+
+def _encoded_each(attributes: dict[str, Any]) -> list[Any]:
+    """Return those of some attributes that are data."""
+    nodes = []
+    for name, value in attributes.items():
+        with contextlib.suppress(EncodingError):
+            nodes.append(Encoder(None).encode({name: value}))
+    return nodes
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -77,10 +77,6 @@ class KeptRows:
                 del ready  # no cycle, over its traceback
         return ready
 
-    def keep(self, ready: Any) -> None:
-        """Keep what the call is to return, or raise, although the layer's work raises."""
-        self._ready = ready
-
     def forget(self) -> None:
         """Hold no rows: a closed VecEnv may be kept."""
         self._came, self._ready = (), None

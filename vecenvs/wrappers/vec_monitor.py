@@ -43,8 +43,6 @@ class VecMonitor(VecRowsWrapper):
         KeyError: at the end of an episode, its last info lacks a keyword.
     """
 
-    _only_looks = True  # of infos alone it changes one key
-
     def __init__(
         self,
         venv: VecEnv,

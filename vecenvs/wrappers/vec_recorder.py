@@ -51,8 +51,6 @@ class VecRecorder(VecRowsWrapper):
         ValueError: `dataset_id` has no version or is one of a dataset that exists, or Minari refuses an argument.
     """
 
-    _only_looks = True
-
     def __init__(self, venv: VecEnv, dataset_id: str, **metadata: Any) -> None:
         try:
             minari: Any = importlib.import_module("minari")

@@ -17,7 +17,7 @@ from vecenvs.batch.lazy_infos import LazyInfos
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.state.env_state import EnvState
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
-from vecenvs.worker.env_errors import ERROR
+from vecenvs.worker.env_errors import has_error
 from vecenvs.wrappers.base import VecEnvWrapper
 from vecenvs.wrappers.kept_rows import KeptRows
 
@@ -38,11 +38,8 @@ class VecBatchWrapper(VecEnvWrapper):
     Rows are those of `step`, of `recv`, of a `reset` of all or some envs, and those in the `batch` of an EnvError.
 
     The handler of a signal (Ctrl-C) may raise at any bytecode, but is called after `_on_batch`; only if the same signal
-    comes once more, within it. Rows that had come are what the next `step_wait` or `recv` returns; with `_only_looks`
-    also those with which `_on_batch` has raised.
+    comes once more, within it. Rows that had come are what the next `step_wait` or `recv` returns.
     """
-
-    _only_looks = False  # whether a subclass leaves observations and rewards as they are
 
     def __init__(
         self,
@@ -64,12 +61,18 @@ class VecBatchWrapper(VecEnvWrapper):
         """
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
-        self._kept.check_reset(indices, self.num_envs)
-        return self._rows_of(lambda _: self.venv.reset(indices, seed=seed, options=options), "reset", indices).obs
+        slots = self._own(indices)
+        self._kept.check_reset(slots, self.num_envs)
+        return self._rows_of(lambda _: self.venv.reset(slots, seed=seed, options=options), "reset", slots).obs
 
     def set_state(self, states: EnvState | Sequence[EnvState], indices: Indices = None) -> Any:
         self._kept.check_free("set_state")
-        return self._rows_of(lambda _: self.venv.set_state(states, indices), "reset", indices).obs
+        slots = self._own(indices)
+        return self._rows_of(lambda _: self.venv.set_state(states, slots), "reset", slots).obs
+
+    def _own(self, indices: Indices) -> Indices:
+        """Return a copy of indices, which the caller may write into before an interrupted call is done."""
+        return indices if indices is None else parse_indices(indices, self.num_envs)
 
     def step_async(self, actions: Any) -> None:
         self._kept.check_free("step_async")
@@ -105,15 +108,9 @@ class VecBatchWrapper(VecEnvWrapper):
     def _work(self, value: Any, call: str, indices: Indices) -> Any:
         failed = isinstance(value, EnvError)
         batch = value.batch if failed else self._as_batch(value, call, indices)
-        ready = value if failed else batch
-        try:
-            if batch is not None:
-                self._on_batch(batch, call, lock_step=call != "recv" and indices is None)
-        except BaseException:
-            if self._only_looks:
-                self._kept.keep(ready)
-            raise
-        return ready
+        if batch is not None:
+            self._on_batch(batch, call, lock_step=call != "recv" and indices is None)
+        return value if failed else batch
 
     def _as_batch(self, value: Any, call: str, indices: Indices) -> Batch:
         if call == "recv":
@@ -193,7 +190,7 @@ def lost(batch: Batch) -> NDArray[np.bool_]:
 
 def is_lost(info: dict[str, Any]) -> bool:
     """Tell of a row that ends an episode whether the env has raised, or its worker was replaced."""
-    return info.get(RESTARTED) is True or isinstance(info.get(ERROR), str)
+    return info.get(RESTARTED) is True or has_error(info)
 
 
 def shows_next(batch: Batch, autoreset: str) -> NDArray[np.bool_]:

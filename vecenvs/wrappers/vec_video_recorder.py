@@ -47,8 +47,6 @@ class VecVideoRecorder(VecBatchWrapper):
         ValueError: `video_length` is less than 1, or `fps` not more than 0.
     """
 
-    _only_looks = True
-
     def __init__(
         self,
         venv: VecEnv,

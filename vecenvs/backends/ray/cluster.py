@@ -66,7 +66,7 @@ class Session(Connection):
             connected = True
         close_before_hooks()  # Ray's ends the actors
         super().__init__()
-        if self.node != Session._node:  # not the one that others here have used: that has been shut down since
+        if connected or self.node != Session._node:  # what others here have used has been shut down since
             Session._node, Session._connected, Session._own, Session._users = self.node, connected, own, 0
             how = "started a" if own else "joined the" if connected else "this program is connected to the"
             _log.info("%s Ray at %s", how, ray.get_runtime_context().gcs_address)

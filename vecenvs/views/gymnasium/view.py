@@ -234,7 +234,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
             CallTimeout: the rows are not complete in time; a later `step_wait` returns them.
             NoAsyncCallError: there is no `step_async` to wait for.
         """
-        if self._pending != "step":
+        if self._pending not in ("step", None):  # None: there are rows of a step if `on_episode` has raised
             self._refuse_wait("step")
         vec = self.vec
         try:
@@ -244,7 +244,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         except VecEnvError as error:
             self._pending = None
             self._raise(error, "step")
-        except Exception:  # of a wrapper, or of an env below `from_gymnasium`: there are no rows
+        except Exception:  # of a wrapper, of an env below `from_gymnasium`, or of `on_episode`
             self._pending = self._last = None
             raise
         self._pending = None
