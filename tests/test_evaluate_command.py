@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import pickle
 import re
 from functools import partial
@@ -17,6 +19,8 @@ from terminal import until_ctrl_c
 
 import vecenvs
 from vecenvs.__main__ import main
+from vecenvs.bench import report
+from vecenvs.cli._arguments import output
 from vecenvs.cli._policies import function_policy, load_policy, statistics_in
 from vecenvs.testing.envs import CountingEnv, FailingEnv, SampledEnv
 from vecenvs.testing.suite.evaluating import TaskEnv, bare
@@ -93,6 +97,21 @@ def test_a_file_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> No
         with pytest.raises(SystemExit):
             main(["evaluate", "CartPole-v1", "--json", path])
         assert f"'{path}' cannot be written: " in capsys.readouterr().err
+
+
+def test_files_of_other_kinds(tmp_path: Path) -> None:
+    """A link stays one, and a pipe is not opened by the check."""
+    link, target, fifo = tmp_path / "link.json", tmp_path / "target.json", tmp_path / "fifo.json"
+    link.symlink_to(target)
+    os.mkfifo(fifo)
+    assert (output(str(link)), output(str(fifo))) == (link, fifo)
+    assert link.is_symlink()
+    assert not target.exists()
+    report.write(link, {"a": 1})
+    assert link.is_symlink()
+    assert json.loads(target.read_text()) == {"a": 1}
+    with pytest.raises(argparse.ArgumentTypeError, match="File name too long"):
+        output(str(tmp_path / ("x" * 300)))
 
 
 def test_games_of_atari_are_whole(tmp_path: Path) -> None:

@@ -640,6 +640,8 @@ class TestAuto:
         monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi_of_rank(1))  # each rank has a learner of its own
         assert auto.choose(4).backend == "subproc"
         monkeypatch.setattr(job, "_known", [object()])
+        assert auto.choose(4).backend == "subproc", "of the process that this one is a fork of"
+        monkeypatch.setattr(job, "_pid", os.getpid())
         assert auto.choose(4).backend == "mpi"
         monkeypatch.delenv(variable)  # as with srun --mpi=pmix
         assert auto.choose(4).backend == "mpi"

@@ -169,6 +169,16 @@ class TestSearch:
             assert found.out_of_time == (budget < 15)
             assert found.recommended().candidate.name == "subproc:w=2"
 
+    def test_a_rung_in_which_all_are_read_counts(self, searching: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Although the time was over in its last reading, or Ctrl-C came."""
+        monkeypatch.setattr(tuning, "plan", lambda *_: [(1.0, 1, 8), (1.0, 1, 4), (1.0, 3, 3)])
+        rates = {("dummy", 8): 500, ("subproc:w=2", 8): 900, ("subproc:w=2,caller", 8): 800}
+        assert searching(self.settings, rates, budget=20.5).recommended().rung == 2
+        rates[("dummy", 32)] = KeyboardInterrupt
+        found = searching(tuning.settings_to_try([8, 32], 2, learner=False), rates)
+        assert found.interrupted
+        assert {reading.rung for reading in found.readings} == {0}
+
     def test_ctrl_c_before_anything_is_known(self, searching: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(FakeLoops, "run", lambda *_: signal.raise_signal(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):

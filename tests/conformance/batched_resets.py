@@ -133,6 +133,8 @@ class BatchedResetConformance(Conformance):
         vec.reset()
         vec.set_options([{"a": np.arange(2)}, {"a": np.arange(2)}])  # equal
         vec.reset()
+        vec.set_options([{"a": np.array(["text", None]), "b": np.array(zero)} for zero in (0.0, -0.0)])
+        vec.reset()
         vec.set_options({"a": [np.array([np.nan]), {"b": (float("nan"), Incomparable())}]})
         vec.reset()
         vec.set_options({"reset_mask": np.array([True, False])})

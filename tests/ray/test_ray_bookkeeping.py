@@ -20,7 +20,10 @@ def request(**options: Any) -> Request:
 def test_a_ray_is_stopped_with_its_last_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not with the first one, and not twice; a Ray that was joined is left."""
     running: list[str] = []
-    context = SimpleNamespace(get_node_id=lambda: running[-1], gcs_address="10.0.0.7:6379")
+    jobs = {"job": 1}
+    context = SimpleNamespace(
+        get_node_id=lambda: running[-1], get_job_id=lambda: str(jobs["job"]), gcs_address="10.0.0.7:6379"
+    )
     for name, value in (
         ("is_initialized", lambda: bool(running)),
         ("get_runtime_context", lambda: context),
@@ -28,7 +31,7 @@ def test_a_ray_is_stopped_with_its_last_user(monkeypatch: pytest.MonkeyPatch) ->
     ):
         monkeypatch.setattr(f"ray.{name}", value)
     monkeypatch.setattr(cluster, "close_before_hooks", lambda: None)
-    for name, value in (("_node", ""), ("_connected", False), ("_own", False), ("_users", 0)):
+    for name, value in (("_used", ("", "")), ("_connected", False), ("_own", False), ("_users", 0)):
         monkeypatch.setattr(Session, name, value)
     started = 0
 
@@ -62,12 +65,20 @@ def test_a_ray_is_stopped_with_its_last_user(monkeypatch: pytest.MonkeyPatch) ->
 
     def join(*_: Any) -> bool:
         running.append("the node of a cluster")
+        jobs["job"] += 1
         return False
 
     monkeypatch.setattr(cluster, "connect", join)
     for _ in range(3):
         Session(2, None).release()
         assert not running
+    sixth = Session(2, None)
+    running.clear()  # by its user
+    seventh = Session(2, None)
+    sixth.release()
+    assert running
+    seventh.release()
+    assert not running
 
 
 def test_it_begins_with_as_many_as_asked_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -167,7 +168,11 @@ def to_json(data: Mapping[str, Any]) -> str:
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
-    """Write a record to a new file, which then replaces the old one."""
+    """Write a record to a new file, which then replaces the old one; into a device or pipe itself."""
+    if path.exists() and not path.is_file():
+        path.write_text(to_json(data), encoding="utf-8")
+        return
+    path = Path(os.path.realpath(path))
     new = path.with_name(f"{path.name}.new")
     new.write_text(to_json(data), encoding="utf-8")
     new.replace(path)

@@ -194,14 +194,12 @@ def search(
     """Measure candidates for `budget` seconds. The caller computes for `iterations` of `spin` between steps.
 
     The search may take longer: a turn that has begun is finished, and the smallest number of envs has its first turns
-    in any case. Ctrl-C after the first of bare loops ends the search with the readings so far. A rung that time has cut
-    short counts only if it is the first: another one has read the first candidates alone.
+    in any case. Ctrl-C after the first of bare loops ends the search with the readings so far.
     """
     deadline = time.monotonic() + budget
     first = loops.run(0.2, 0.05)
-    found = Search(limit=[first.rate])
+    found, alive, rung = Search(limit=[first.rate]), list(settings), 0
     try:
-        alive = list(settings)
         for rung, (seconds, repeats, keep) in enumerate(plan(settings, budget)):
             alive = _best(found, alive, rung, keep)
             if not alive:
@@ -216,10 +214,17 @@ def search(
                 kept = _until(turns, deadline, found, display, rung)
                 found.readings += _readings(own, rung, kept)
                 if found.out_of_time:
-                    found.readings = [each for each in found.readings if not rung or each.rung < rung]
-                    return found
+                    return _of_whole_rungs(found, rung, alive)
     except KeyboardInterrupt:
         found.interrupted = True
+        return _of_whole_rungs(found, rung, alive)
+    return found
+
+
+def _of_whole_rungs(found: Search, rung: int, alive: Sequence[Setting]) -> Search:
+    """Leave out a rung, other than the first, in which not all candidates have been read."""
+    if rung and sum(reading.rung == rung for reading in found.readings) < len(alive):
+        found.readings = [reading for reading in found.readings if reading.rung < rung]
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,16 +57,16 @@ def json_object(text: str) -> dict[str, Any]:
 
 def output(text: str) -> Path:
     """Parse the path of a file that can be written."""
-    path = Path(text)
-    there = path.exists()
+    path = Path(os.path.realpath(text))  # a link stays one
     try:
-        with path.open("ab"):
-            pass
-        if not there:
+        if not path.exists():
+            path.touch()
             path.unlink()
+        elif path.is_file() or path.is_dir():  # what else there is may be waited for
+            path.open("ab").close()
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {error.strerror}") from None
-    return path
+    return Path(text)
 
 
 def output_ending_in(*suffixes: str) -> Callable[[str], Path]:

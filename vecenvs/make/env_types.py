@@ -62,18 +62,14 @@ def find_source(name: str) -> EnvSpec | Callable[..., Any]:
     module, colon, attribute = name.partition(":")
     try:
         spec = find_spec(name)
-        if not colon or spec.id == attribute or not _has(module, attribute):
+        if not colon or spec.id == attribute or not callable(getattr(importlib.import_module(module), attribute, None)):
             return spec
     except gym.error.Error as error:
         if not colon:
             raise
-        if not _has(module, attribute):
+        if not hasattr(importlib.import_module(module), attribute.partition(".")[0]):
             raise type(error)(f"{module} has no {attribute!r}, and registers no env of this id") from None
     return find_function(name)
-
-
-def _has(module: str, attribute: str) -> bool:
-    return hasattr(importlib.import_module(module), attribute.partition(".")[0])
 
 
 def find_function(name: str) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 import functools
 import io
+import itertools
 import logging
 import pathlib
 import random
@@ -40,7 +41,13 @@ from vecenvs.vec_env import VecEnv
 
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
-_MISSING: Any = object()  # nothing stands at this place
+
+
+class _Missing:
+    """Nothing stands at a place."""
+
+
+_MISSING: Any = _Missing()
 _RNG = ("_np_random", "_np_random_seed")  # what Gymnasium's Env has beside the state that an env tells itself
 _INNER = ("feature_space", "node_space", "edge_space")  # of Sequence and Graph
 _SPAWN = ("entropy", "spawn_key", "pool_size", "n_children_spawned")  # what a SeedSequence is made with
@@ -52,9 +59,10 @@ _KEPT = (VecEnv, EnvSpec, np.dtype, struct.Struct, logging.Logger, pathlib.PureP
 # By module, or by the first letters of their names: not imported here.
 _KEPT_OF = ("moviepy", "torch:device", "vecenvs.wrappers.kept_rows", "vecenvs.wrappers.results_writer",
             "mujoco._structs:MjModel", "mujoco._structs:Mjv")  # fmt: skip
+_IN_PLACE = ("x", "S", "v")  # tags of what is never made anew
 _FOREIGN = ("builtins", "gymnasium", "vecenvs")  # their globals are no env's
 _LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
-_MOST = 1 << 16  # values that are looked up in global tables
+_MOST = 1 << 16  # values that are looked up where tables are in tables
 _PYGAME = ("pygame",)  # what it has in C: windows, clocks, fonts
 
 
@@ -214,7 +222,8 @@ class Encoder(_Place):
     def _array(self, value: Any) -> Any:
         if not value.dtype.hasobject:
             owner = _owner_of(value)
-            if owner is not value and (owner.flags.c_contiguous or owner.flags.f_contiguous):
+            whole = owner.flags.c_contiguous or owner.flags.f_contiguous
+            if owner is not value and whole and self.where(owner) is None:
                 self._hidden.setdefault(id(owner), [owner.nbytes]).append(-value.nbytes)
             if owner is value or id(owner) not in self._owners:
                 return ["a", value.copy("K")]
@@ -282,7 +291,11 @@ class Decoder(_Place):
         return value
 
     def _here(self, at: Any, kind: type, new: Callable[[], Any]) -> Any:
-        return self._note(at if self._fits(at, kind) else new())
+        if self._fits(at, kind):
+            return self._note(at)
+        if type(at) is kind:
+            self._used.update((id(part), part) for part in _parts_of(at))  # its places are read alone
+        return self._note(new())
 
     def _fits(self, at: Any, kind: type) -> bool:
         """Tell whether the value that is at the place can take the state: others refer to globals and their items."""
@@ -291,10 +304,25 @@ class Decoder(_Place):
         return at is self._named_here or self.where(at) is None
 
     def _global(self, at: Any, space: str, path: list[Any], node: Any) -> Any:
+        """Return the value of a global: of one that has a name, and stands here, itself, else what is equal to it.
+
+        Tables are not written into: other episodes have the same items, or an item was another one then.
+        """
         found = self.found(_Global(space, tuple(path)))
-        own = at is not _MISSING and type(at) is type(found) and self.where(at) is None  # as others may have the global
-        self._named_here = at if own or found is _MISSING else found
-        return self.decode(node, self._named_here)
+        alike = type(at) is type(found)
+        own = alike and at is not found and self.where(at) is None
+        if at is found and len(path) == 1:
+            self._named_here, own = at, True
+        if not own and found is not _MISSING:
+            self._used[id(found)] = found
+        allowed = self._trusted or (alike and node[0] == "o")
+        if own or found is _MISSING or not allowed or node[0] in _IN_PLACE:
+            return self.decode(node, at)
+        number, value = len(self._made), self.decode(node, found)
+        if not _is_python(value.__class__) or not same(value, found):
+            return value
+        self._made[number] = found  # one that others ask for by `is`
+        return found
 
     def _later(self, make: Callable[[], Any]) -> Any:
         """Return, with its number, what can be made only when its parts are."""
@@ -329,8 +357,8 @@ class Decoder(_Place):
 
     def _object(self, at: Any, name: str, state: dict[str, Any], own: Any = _MISSING) -> Any:
         cls = self._class(name, at)
+        now: dict[str, Any] = attributes(at) if type(at) is cls else {}
         value = self._here(at, cls, lambda: object.__new__(cls))
-        now: dict[str, Any] = attributes(value)
         new: dict[str, Any] = {}
         for attribute, node in state.items():
             self._path.append((value, attribute))
@@ -341,7 +369,7 @@ class Decoder(_Place):
         for attribute, each in new.items():
             if each is not _MISSING:
                 object.__setattr__(value, attribute, each)
-        for attribute in now.keys() - new.keys() if own is _MISSING else ():
+        for attribute in attributes(value).keys() - new.keys() if own is _MISSING else ():
             object.__delattr__(value, attribute)
         return value
 
@@ -375,19 +403,18 @@ class Decoder(_Place):
 
     def _list(self, at: Any, *nodes: Any) -> Any:
         value = self._here(at, list, list)
-        value[:] = self._items(nodes, value)
+        value[:] = self._items(nodes, at if type(at) is list else ())
         return value
 
     def _dict(self, at: Any, nodes: dict[str, Any]) -> Any:
-        value = self._here(at, dict, dict)
-        return self._refill(value, {key: self.decode(node, value.get(key, _MISSING)) for key, node in nodes.items()})
+        value, now = self._here(at, dict, dict), at if type(at) is dict else {}
+        return self._refill(value, {key: self.decode(node, now.get(key, _MISSING)) for key, node in nodes.items()})
 
     def _pairs(self, at: Any, *nodes: Any) -> Any:
-        value = self._here(at, dict, dict)
-        new = {}
+        value, now, new = self._here(at, dict, dict), at if type(at) is dict else {}, {}
         for place in range(0, len(nodes), 2):
             key = self.decode(nodes[place])
-            new[key] = self.decode(nodes[place + 1], value.get(key, _MISSING))
+            new[key] = self.decode(nodes[place + 1], now.get(key, _MISSING))
         return self._refill(value, new)
 
     def _refill(self, value: Any, new: dict[Any, Any]) -> Any:
@@ -410,6 +437,8 @@ class Decoder(_Place):
 
         def make() -> Any:
             whole = self.decode(owner, _owner_of(at) if type(at) is np.ndarray else _MISSING)
+            if type(whole) is not np.ndarray or whole.dtype.hasobject:
+                raise self.fault("damaged data: a view of what has no memory of numbers")
             memory = whole if whole.flags.c_contiguous else whole.T
             value = np.ndarray(shape, kind.dtype, memory, place, strides)
             same = type(at) is np.ndarray and (at.dtype, at.shape) == (value.dtype, value.shape)
@@ -588,7 +617,8 @@ def _spaces_of(kinds: tuple[type, ...]) -> dict[str, Mapping[str, Any]]:
             if module in sys.modules:
                 found[module] = vars(sys.modules[module])
     tops = {name.partition(".")[0].partition(":")[0] for name in found}
-    for each in [value for space in found.values() for value in space.values() if isinstance(value, types.ModuleType)]:
+    values = [value for space in found.values() for value in list(space.values())]
+    for each in [value for value in values if type(value) is types.ModuleType]:  # no lazy one, which would be imported
         own = each.__name__.partition(".")[0] in tops or not _is_installed(each)
         if own and sys.modules.get(each.__name__) is each:
             found.setdefault(each.__name__, vars(each))
@@ -606,33 +636,60 @@ class _Globals:
 
     def __init__(self, spaces: Mapping[str, Mapping[str, Any]]) -> None:
         self._spaces = spaces
-        self._sizes: list[tuple[Any, int]] = []  # of the tables
+        self._tables: list[tuple[_Global, Any, int]] = []  # namespaces, and tables that are global themselves; sizes
         self._found: dict[int, _Global] = {}
 
     def known(self) -> dict[int, _Global]:
-        """Return them, looked up anew if a table has got or lost items."""
-        if not self._sizes or any(len(table) != size for table, size in self._sizes):
-            self._look()
+        """Return them. New ones are looked up where such a table has grown."""
+        if not self._tables or any(len(table) < size for _, table, size in self._tables):
+            found: dict[int, _Global] = {}
+            self._tables = _look(((_Global(name, ()), space, 0) for name, space in self._spaces.items()), found)
+            self._found = found  # other threads may be reading the old ones
+        elif any(len(table) > size for _, table, size in self._tables):
+            self._tables = _look(self._tables, self._found)
         return self._found
 
-    def _look(self) -> None:
-        self._sizes, self._found = [], {}
-        tables: deque[tuple[_Global, Any]] = deque((_Global(name, ()), space) for name, space in self._spaces.items())
-        while tables and len(self._found) < _MOST:  # in this order: a name comes before an item of a table
-            (space, path), table = tables.popleft()
-            if len(table) > _MOST:
-                continue
-            self._sizes.append((table, len(table)))
-            for key, value in enumerate(table) if isinstance(table, (list, tuple)) else list(table.items()):
-                if type(value) not in PLAIN and id(value) not in self._found:
-                    self._found[id(value)] = where = _Global(space, (*path, key))
-                    if type(value) in (dict, list, tuple):
-                        tables.append((where, value))
+
+def _look(tables: Iterable[tuple[_Global, Any, int]], found: dict[int, _Global]) -> list[tuple[_Global, Any, int]]:
+    """Add what is in tables, behind the first items; return those tables in which items may be missing later."""
+    waiting, kept = deque(tables), list[tuple[_Global, Any, int]]()
+    while waiting:  # in this order: a name comes before an item of a table
+        where, table, begin = waiting.popleft()
+        size = len(table)
+        if len(where.path) < 2:
+            kept.append((where, table, size))
+        items = enumerate(table) if isinstance(table, (list, tuple)) else table.items()
+        for key, value in list(itertools.islice(items, begin, size)):
+            if type(value) not in PLAIN and id(value) not in found:
+                found[id(value)] = inner = _Global(where.space, (*where.path, key))
+                deep = where.path and len(found) > _MOST
+                if not deep and issubclass(type(value), (dict, list, tuple)):  # `isinstance` would import a lazy module
+                    waiting.append((inner, value, 0))
+    return kept
 
 
 @functools.lru_cache(maxsize=256)
 def _globals_of(kinds: tuple[type, ...]) -> _Globals:
     return _Globals(_spaces_of(kinds))
+
+
+def _parts_of(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else attributes(value).values()
+
+
+def same(one: Any, other: Any) -> bool:
+    """Tell whether two values are equal bit for bit. EncodingError if they cannot be taken apart."""
+    return repr(_told(Encoder(None).encode(one))) == repr(_told(Encoder(None).encode(other)))
+
+
+def _told(node: Any) -> Any:
+    if type(node) is list:
+        return [_told(each) for each in node]
+    if type(node) is dict:
+        return {key: _told(each) for key, each in node.items()}
+    return (node.dtype.str, node.shape, node.tobytes()) if isinstance(node, np.ndarray) else node
 
 
 def _owner_of(array: Any) -> Any:

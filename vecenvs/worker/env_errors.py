@@ -30,7 +30,7 @@ Report = Callable[[int, str, int | None], None]
 
 
 def has_error(info: Mapping[str, Any]) -> bool:
-    """Tell whether the info of an episode's end says that an exception has ended it. An env's own key is no text."""
+    """Tell whether the info of an episode's end says that an exception has ended it: by a text."""
     return isinstance(info.get(ERROR), str)
 
 

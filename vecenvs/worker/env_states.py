@@ -12,7 +12,7 @@ from vecenvs.batch.batch_columns import FIRST, BatchColumns
 from vecenvs.batch.values import copy_containers
 from vecenvs.env_calls import READS, SETTERS, get_attr, layers, name_for
 from vecenvs.errors import StateError
-from vecenvs.state.encoding import Decoder, Encoder, EncodingError
+from vecenvs.state.encoding import Decoder, Encoder, EncodingError, same
 from vecenvs.state.env_state import EnvState, captured, kind_of, restore
 from vecenvs.transport.reset_arguments import SeedStream
 from vecenvs.worker.env_errors import Remake, has_error
@@ -34,13 +34,13 @@ def take_state(env: Any, verify: bool) -> EnvState:
 class Log(NamedTuple):
     """What an episode can be replayed from: the arguments of its reset, the actions since, calls that may change it.
 
-    And the attributes that had been set before, each a dict of its name and its value then, encoded.
+    And the attributes that had been set before: of plain ones the values then, of properties those that were given.
     """
 
     arguments: dict[str, Any]
     actions: list[Any]
     calls: list[str]
-    before: list[Any]
+    before: dict[str, Any]
 
 
 class EnvStates:
@@ -65,6 +65,7 @@ class EnvStates:
         self._logs: dict[int, Log] = {}
         # Attributes that have been set: by what, and what that was given besides.
         self._set: list[dict[str, list[Any]]] = [{} for _ in envs]
+        self._given: list[dict[str, Any]] = [{} for _ in envs]  # to what they have been set
         self._last: dict[int, Any] = {}  # last actions of envs that were put into a state, until they are stepped
         self._verified: set[tuple[type, ...]] = set()
         self.twins: dict[int, list[Any]] = {}  # envs that are stepped beside the originals, and how many steps are left
@@ -89,7 +90,16 @@ class EnvStates:
         self._logs.pop(local, None)
         if self._logged[classes]:
             env = self._envs[local]
-            self._logs[local] = Log(arguments, [], [], _encoded_each(_plain_attributes(env, self._set[local])))
+            self._logs[local] = Log(arguments, [], [], self._attributes(local, env, self._set[local]))
+
+    def _attributes(self, local: int, env: Any, names: Iterable[str]) -> dict[str, Any]:
+        """Return the values of attributes as they are, or as they were set: a property may return something else."""
+        given = self._given[local]
+        return {
+            name: copy_containers(get_attr(env, name)) if _is_plain(env, name) else given[name]
+            for name in names
+            if name in given or _is_plain(env, name)
+        }
 
     def around(self, local: int, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return what an env is stepped by: its `step`, with what has to be done beside it."""
@@ -101,6 +111,7 @@ class EnvStates:
         """Take note that a function was called on an env."""
         if succeeded and args and function in SETTERS.values():
             self._set[local][str(args[0])] = [name_for(function), *args[2:]]
+            self._given[local][str(args[0])] = copy_containers(args[1])
         if local in self._logs and function not in READS:
             self._logs[local].calls.append(name_for(function))
 
@@ -143,7 +154,7 @@ class EnvStates:
                 told = f"nor can its episode be replayed, in which {log.calls[0]} was called: wait for the next one"
                 raise StateError(slot, f"env {slot}: {exc}; {told}") from exc
         try:
-            return [Encoder(None).encode([log.arguments, log.actions]), log.before], "replay"
+            return [Encoder(None).encode([log.arguments, log.actions]), _encoded_each(log.before)], "replay"
         except EncodingError as exc:
             told = "the options or actions of its episode, from which it is replayed"
             raise StateError(slot, f"env {slot}: {told}: {exc}") from exc
@@ -181,12 +192,13 @@ class EnvStates:
         if state.way == "state":
             restore(env, state.data, trusted=state.trusted)
             return
-        (arguments, actions), before = Decoder(None, trusted=state.trusted).decode(state.data[0]), state.data[1]
-        here = _plain_attributes(env, episode["set"])
-        for node in before:
-            for name, value in Decoder(None, trusted=state.trusted).decode(node, dict(here)).items():
-                by, *rest = episode["set"][name]
-                SETTERS[by](env, name, value, *rest)
+        arguments, actions = Decoder(None, trusted=state.trusted).decode(state.data[0])
+        here, before = self._attributes(local, env, episode["set"]), dict[str, Any]()
+        for node in state.data[1]:
+            before |= Decoder(None, trusted=state.trusted).decode(node, dict(here))
+        for name, value in before.items():
+            by, *rest = episode["set"][name]
+            SETTERS[by](env, name, copy_containers(value), *rest)
         last = self._autoreset.replay(env, copy.deepcopy(arguments), actions)
         if not _same(self._batch.observations.layout.copied(last), episode["obs"]):
             raise EncodingError(
@@ -196,6 +208,7 @@ class EnvStates:
         check_time()
         if env is self._envs[local]:
             self._logs[local] = Log(arguments, actions, [], before)
+            self._given[local] |= before
 
     # Envs beside the originals
 
@@ -268,22 +281,19 @@ def _data_of(env: Any, action: Any) -> Any:
         return None
 
 
-def _plain_attributes(env: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return the values of those attributes of an env that are plain ones, not properties."""
-    found: dict[str, Any] = {}
-    for name in names:
-        owner, _, last = name.rpartition(".")
-        with contextlib.suppress(Exception):
-            holders = [get_attr(env, owner)] if owner else layers(env)
-            found[name] = copy_containers(next(vars(each)[last] for each in holders if last in vars(each)))
-    return found
+def _is_plain(env: Any, name: str) -> bool:
+    """Tell whether an env or a wrapper has an attribute itself, rather than by a property of its class."""
+    owner, _, last = name.rpartition(".")
+    with contextlib.suppress(Exception):
+        return any(last in vars(each) for each in ([get_attr(env, owner)] if owner else layers(env)))
+    return False
 
 
 def _encoded_each(attributes: dict[str, Any]) -> list[Any]:
     """Return those of some attributes that are data."""
     nodes = []
     for name, value in attributes.items():
-        with contextlib.suppress(EncodingError):
+        with contextlib.suppress(Exception):  # they may be nested too deeply, too
             nodes.append(Encoder(None).encode({name: value}))
     return nodes
 
@@ -291,14 +301,6 @@ def _encoded_each(attributes: dict[str, Any]) -> list[Any]:
 def _same(one: Any, other: Any) -> bool:
     """Tell whether two values are equal bit for bit."""
     try:
-        return repr(_bytes(Encoder(None).encode(one))) == repr(_bytes(Encoder(None).encode(other)))
+        return same(one, other)
     except EncodingError:
         return True  # observations that cannot be taken apart are not compared
-
-
-def _bytes(node: Any) -> Any:
-    if type(node) is list:
-        return [_bytes(each) for each in node]
-    if type(node) is dict:
-        return {key: _bytes(each) for key, each in node.items()}
-    return (node.dtype.str, node.shape, node.tobytes()) if hasattr(node, "tobytes") else node

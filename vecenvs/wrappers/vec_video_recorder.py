@@ -134,7 +134,8 @@ class VideoWriter:
     """One video file, H.264; the ending of its name chooses the container. Frames are encoded as they come.
 
     All frames, uint8 (h, w, 3), have the size of the first; an odd height or width gets a black line. In the main
-    thread signals are held back while a frame is being written: within one they would leave an unreadable file.
+    thread signals are held back while a frame is being written: within one they would leave an unreadable file. The
+    same signal once more is not: ffmpeg may have stopped.
 
     OSError if the file cannot be written, ImportError if imageio-ffmpeg is missing, VecEnvError if ffmpeg fails.
     """
@@ -153,7 +154,7 @@ class VideoWriter:
         frame = np.asarray(frame)
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
             raise ValueError(f"a frame is uint8 (h, w, 3), not {frame.dtype} {frame.shape}")
-        with HeldSignals():
+        with HeldSignals(first_only=True):
             if self._pipe is None:
                 if self.frames:
                     raise VecEnvError(f"the video {self.path!r} is closed")
@@ -174,7 +175,7 @@ class VideoWriter:
         """Finish the file. May be called again. A file without frames is removed."""
         pipe, self._pipe = self._pipe, None
         if pipe is not None:
-            with HeldSignals():
+            with HeldSignals(first_only=True):
                 pipe.close()
         elif not self.frames and os.path.exists(self.path):
             os.remove(self.path)

@@ -49,7 +49,9 @@ FAULTS = [
         "     pass\n\n    def _record",
         EVALUATE,
     ),
-    Fault("evaluation/episode_pool.py", "self.errors[number] = has_error(info)", "self.errors[number] = False", EVALUATE),
+    Fault(
+        "evaluation/episode_pool.py", "self.errors[number] = has_error(info)", "self.errors[number] = False", EVALUATE
+    ),
     Fault("evaluation/episode_pool.py", "if self._waiting else None\n", "if False else None\n", EVALUATE),
     # make
     Fault("make/env_fn.py", '["t_start"]) >= begun', '["t_start"]) <= begun', MAKE),

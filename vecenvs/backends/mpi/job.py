@@ -70,8 +70,8 @@ def worker_ranks(comm: Any = None, patience: float = ARRIVAL_TIMEOUT) -> WorkerR
 
 
 def has_ranks() -> bool:
-    """Tell whether ranks serve this process already."""
-    return bool(_known)
+    """Tell whether ranks serve this process already; they know no fork of it."""
+    return bool(_known) and os.getpid() == _pid
 
 
 def _end_with_this_process() -> None:

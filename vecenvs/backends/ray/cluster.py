@@ -28,20 +28,23 @@ class Connection:
     """The present connection of this process to Ray. `node` is this process's node."""
 
     def __init__(self) -> None:
-        import ray
-
-        self.node: str = ray.get_runtime_context().get_node_id()
+        self._now = _node_and_job()
+        self.node = self._now[0]
         self.pid = os.getpid()
 
     def alive(self) -> bool:
         """Tell whether the same Ray is still connected: otherwise each call would start another. False in a fork."""
         import ray
 
-        return (
-            self.pid == os.getpid()
-            and bool(ray.is_initialized())
-            and ray.get_runtime_context().get_node_id() == self.node
-        )
+        return self.pid == os.getpid() and bool(ray.is_initialized()) and _node_and_job() == self._now
+
+
+def _node_and_job() -> tuple[str, str]:
+    """Return what two connections have not in common: either may be the same."""
+    import ray
+
+    context = ray.get_runtime_context()
+    return context.get_node_id(), context.get_job_id()
 
 
 class Session(Connection):
@@ -51,8 +54,8 @@ class Session(Connection):
     running, or connected to, before is left as it is.
     """
 
-    # Of the Ray that this process's VecEnvs use at the moment: the caller's node in it, and what follows.
-    _node = ""
+    # Of the Ray that this process's VecEnvs use at the moment: the caller's node and job in it, and what follows.
+    _used = "", ""
     _connected = False  # whether this process's connection is ours to end
     _own = False
     _users = 0
@@ -66,8 +69,8 @@ class Session(Connection):
             connected = True
         close_before_hooks()  # Ray's ends the actors
         super().__init__()
-        if connected or self.node != Session._node:  # what others here have used has been shut down since
-            Session._node, Session._connected, Session._own, Session._users = self.node, connected, own, 0
+        if self._now != Session._used:  # what others here have used has been shut down since
+            Session._used, Session._connected, Session._own, Session._users = self._now, connected, own, 0
             how = "started a" if own else "joined the" if connected else "this program is connected to the"
             _log.info("%s Ray at %s", how, ray.get_runtime_context().gcs_address)
         Session._users += 1
