@@ -44,7 +44,7 @@ BUDGETS = {
     "batch _native": 2_234,
     "transport": 2_626,
     "worker": 6_968,
-    "state": 1_567,
+    "state": 1_579,
     "pool": 5_161,
     "backends": 3_964,
     "mpi make": 1_946,

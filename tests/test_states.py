@@ -14,7 +14,7 @@ import sys
 import types
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -760,6 +760,45 @@ def test_what_a_file_may_not_have(node: Any) -> None:
         assert isinstance(close, types.MethodType) or not callable(close)
         vec.envs[0].__dict__.pop("close", None)
     assert [*vars(typing)] == names
+
+
+class Following(Placed):
+    """Its last position is a view of all of the present one until it steps."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.now = np.zeros(2)
+        self.before = self.now[::-1] if (seed or 0) % 2 else self.now[:]
+        return self.now.copy(), {}
+
+    def step(self, action: Any) -> Any:
+        self.before = self.now.copy()
+        self.now += 1
+        return self.now + 100 * self.before, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_two_arrays_where_there_is_one(seed: int) -> None:
+    with vecenvs.DummyVecEnv([Following]) as vec, vecenvs.DummyVecEnv([Following]) as other:
+        vec.reset()
+        vec.step([0])
+        states = vec.get_state()
+        for each in (other, vec):
+            each.reset(seed=seed)
+            each.set_state(states)
+            assert (each.envs[0].before.tolist(), each.envs[0].now.tolist()) == ([0, 0], [1, 1])
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_values_of_classes_in_c(trusted: bool) -> None:
+    def place(_: Any, number: int) -> Any:
+        return [timedelta(number), types.SimpleNamespace(number=number), datetime(2000 + number, 1, 1)]
+
+    with vecenvs.DummyVecEnv([partial(Placed, place)]) as vec:
+        vec.reset(seed=3)
+        (state,) = vec.get_state()
+        vec.reset(seed=4)
+        vec.set_state(dataclasses.replace(state, trusted=trusted))
+        assert vec.envs[0].it == place(None, 3)
 
 
 class Halves(Placed):

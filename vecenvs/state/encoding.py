@@ -59,6 +59,7 @@ _KEPT = (VecEnv, EnvSpec, np.dtype, struct.Struct, logging.Logger, pathlib.PureP
 # By module, or by the first letters of their names: not imported here.
 _KEPT_OF = ("moviepy", "torch:device", "vecenvs.wrappers.kept_rows", "vecenvs.wrappers.results_writer",
             "mujoco._structs:MjModel", "mujoco._structs:Mjv")  # fmt: skip
+_IN_PYTHON = 1 << 9  # Python's Py_TPFLAGS_HEAPTYPE
 _IN_PLACE = ("x", "S", "v")  # tags of what is never made anew
 _FOREIGN = ("builtins", "gymnasium", "vecenvs")  # their globals are no env's
 _LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
@@ -358,7 +359,7 @@ class Decoder(_Place):
     def _object(self, at: Any, name: str, state: dict[str, Any], own: Any = _MISSING) -> Any:
         cls = self._class(name, at)
         now: dict[str, Any] = attributes(at) if type(at) is cls else {}
-        value = self._here(at, cls, lambda: object.__new__(cls))
+        value = self._here(at, cls, lambda: _bare(cls))
         new: dict[str, Any] = {}
         for attribute, node in state.items():
             self._path.append((value, attribute))
@@ -426,8 +427,10 @@ class Decoder(_Place):
     def _array(self, at: Any, given: Any) -> Any:
         fits = type(at) is np.ndarray and (at.dtype, at.shape) == (given.dtype, given.shape) and at.flags.writeable
         fits = fits and axes_of(at) == axes_of(given)  # by which sums have their last bits
-        if fits and at.base is not None:  # else a part of a table
-            fits = _owner_of(at).size <= at.size and self.where(_owner_of(at)) is None
+        if fits and at.base is not None:  # else a part of a table, or the memory of another array here
+            owner = _owner_of(at)
+            fits = owner.size <= at.size and self._fits(owner, np.ndarray)
+            self._used[id(owner)] = owner
         value = self._here(at if fits else None, np.ndarray, lambda: given.copy("K"))
         value[...] = given
         return value
@@ -567,7 +570,8 @@ def attributes(value: Any) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1024)
 def _slots(kind: Any) -> tuple[str, ...]:
-    members = ((name, each) for cls in kind.__mro__ for name, each in vars(cls).items())
+    classes = (cls for cls in kind.__mro__ if cls.__flags__ & _IN_PYTHON)  # dates have members that are none of these
+    members = ((name, each) for cls in classes for name, each in vars(cls).items())
     return tuple(name for name, each in members if isinstance(each, types.MemberDescriptorType) and name != "__dict__")
 
 
@@ -671,6 +675,14 @@ def _look(tables: Iterable[tuple[_Global, Any, int]], found: dict[int, _Global])
 @functools.lru_cache(maxsize=256)
 def _globals_of(kinds: tuple[type, ...]) -> _Globals:
     return _Globals(_spaces_of(kinds))
+
+
+def _bare(cls: Any) -> Any:
+    """Return an object of a class without attributes."""
+    try:
+        return object.__new__(cls)
+    except TypeError:  # of a class in C, such as SimpleNamespace
+        return cls.__new__(cls)
 
 
 def _parts_of(value: Any) -> Iterable[Any]:
