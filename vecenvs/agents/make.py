@@ -11,7 +11,7 @@ from vecenvs.agents.multi_agent_vec_env import MultiAgentVecEnv
 from vecenvs.agents.roster import Groups, check_groups
 from vecenvs.arguments import check_choice, listed, parse_count
 from vecenvs.backends import backend_class
-from vecenvs.make.auto import choose, has_processes_alone, needs_workers
+from vecenvs.make.auto import choose, has_processes_alone, needs_workers, workers_for
 from vecenvs.vec_env import Seeds
 
 ENDS = ("all", "any")
@@ -71,8 +71,7 @@ def make_multi_agent(
     check_choice("ends", ends, ENDS)
     given = None if groups is None else {name: tuple(members) for name, members in groups.items()}
     makers = [functools.partial(_make, fn, given, ends) for fn in fns]
-    if num_workers is None and backend_kwargs.get("recycle") is not None and backend != "dummy":
-        num_workers = len(fns)  # which it needs
+    num_workers = workers_for(num_workers, len(fns), backend, backend_kwargs)
     if backend is None and not has_processes_alone(backend_kwargs):
         in_workers = backend_kwargs.get("autoreset") == "async" or needs_workers(backend_kwargs)
         choice = choose(len(fns), num_workers=num_workers, in_workers=in_workers, ranks=False)

@@ -90,6 +90,12 @@ def choose(
     )
 
 
+def workers_for(num_workers: int | None, num_envs: int, backend: str | None, common: Mapping[str, Any]) -> int | None:
+    """Return the number of workers that the user has asked for, or that `recycle` needs: one for each env."""
+    recycled = common.get("recycle") is not None and backend != "dummy"
+    return num_envs if num_workers is None and recycled else num_workers
+
+
 def needs_workers(common: Mapping[str, Any]) -> bool:
     """Tell whether these arguments have no effect on envs that the caller steps."""
     names = ("step_timeout", "reset_timeout", "log_dir", "concurrency", "recycle")

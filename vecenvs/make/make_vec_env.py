@@ -23,7 +23,7 @@ from vecenvs.arguments import (
 )
 from vecenvs.backends import BACKENDS, backend_class, unknown_backend
 from vecenvs.cpus import worker_cores
-from vecenvs.make.auto import choose, has_processes_alone, is_cheap, needs_workers
+from vecenvs.make.auto import choose, has_processes_alone, is_cheap, needs_workers, workers_for
 from vecenvs.make.env_fn import EnvFn, Recipe, Wrap
 from vecenvs.make.env_types import check_env_type, find_spec
 from vecenvs.make.native import check_single, mode_of, native_fns, wants_native
@@ -137,8 +137,7 @@ def make_vec_env(
     env_kwargs = _mapping("env_kwargs", env_kwargs)
     start_index = parse_int("start_index", start_index, 0)
 
-    if num_workers is None and backend_kwargs.get("recycle") is not None and backend != "dummy":
-        num_workers = len(sources)  # which it needs
+    num_workers = workers_for(num_workers, len(sources), backend, backend_kwargs)
     chosen = _backend(backend, parse_flag("force_dummy", force_dummy), backend_kwargs)
     options: dict[str, Any] = {}
     if chosen is None or chosen == AUTO:

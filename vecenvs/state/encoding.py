@@ -11,6 +11,7 @@ what the other env has: functions, EnvSpecs, models of simulators, loggers, wind
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import io
@@ -320,10 +321,10 @@ class Decoder(_Place):
         if own or found is _MISSING or not allowed or node[0] in _IN_PLACE:
             return self.decode(node, at)
         number, value = len(self._made), self.decode(node, found)
-        if not _is_python(value.__class__) or not same(value, found):
-            return value
-        self._made[number] = found  # one that others ask for by `is`
-        return found
+        with contextlib.suppress(EncodingError):  # what is there now cannot be taken apart, and so is not equal
+            if _is_python(value.__class__) and same(value, found):
+                self._made[number] = value = found  # one that others ask for by `is`
+        return value
 
     def _later(self, make: Callable[[], Any]) -> Any:
         """Return, with its number, what can be made only when its parts are."""
@@ -632,7 +633,7 @@ def _spaces_of(kinds: tuple[type, ...]) -> dict[str, Mapping[str, Any]]:
 def _is_installed(module: types.ModuleType) -> bool:
     """Tell whether a module is one of Python or of a library."""
     file = getattr(module, "__file__", None) or ""
-    return not file or file.startswith(_LIBRARIES) or "site-packages" in file
+    return not file or file.startswith(_LIBRARIES) or "-packages" in file  # site, or dist in Debian
 
 
 class _Globals:
